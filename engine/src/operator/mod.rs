@@ -1,0 +1,67 @@
+//! Operators: synchronous state machines over deltas. They hold no clock, no network, no
+//! randomness, and no state of their own: whatever must outlive a barrier is in [`Tables`].
+//! Fields may cache what the spec says and scratch space that is empty after `barrier`.
+//!
+//! Rules that every operator keeps:
+//! - The sequence of rows that an epoch emits is a function of the spec, the tables at the
+//!   epoch's start and the sequence of input rows; how input is cut into deltas does not
+//!   change it. No hash-map iteration order reaches the output.
+//! - A stateful operator emits at most one net change per output row and epoch (identical
+//!   rows of an append-only output may come as several +1s).
+//! - A retraction may come before its insertion within an epoch; at the barrier all is net.
+
+use crate::state::{TableDef, Tables};
+use crate::types::{Delta, Result, Tick, Watermark};
+
+/// What a barrier tells an operator.
+#[derive(Debug, Clone)]
+pub struct BarrierInfo<'a> {
+    /// The tick that closed the epoch.
+    pub tick: Tick,
+    /// Least watermark of the inputs.
+    pub watermark: Watermark,
+    /// Watermark per input port.
+    pub input_watermarks: &'a [Watermark],
+}
+
+/// Where an operator puts what it emits.
+#[derive(Debug, Default)]
+pub struct Output {
+    deltas: Vec<Delta>,
+}
+
+impl Output {
+    /// Emits a delta (empty ones vanish).
+    pub fn emit(&mut self, delta: Delta) {
+        if !delta.is_empty() {
+            self.deltas.push(delta);
+        }
+    }
+
+    /// Takes what was emitted, in order.
+    pub fn take(&mut self) -> Vec<Delta> {
+        std::mem::take(&mut self.deltas)
+    }
+
+    /// Whether nothing was emitted.
+    pub fn is_empty(&self) -> bool {
+        self.deltas.is_empty()
+    }
+}
+
+/// A streaming operator.
+pub trait Operator: Send {
+    /// The tables it needs, in the order of their indices in [`Tables`].
+    fn tables(&self) -> Vec<TableDef>;
+
+    /// Takes one delta of input port `input`.
+    fn push(&mut self, input: usize, delta: Delta, tables: &mut Tables, out: &mut Output) -> Result<()>;
+
+    /// Ends the epoch: emits what is still due. Called once per epoch, after all `push`es.
+    fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()>;
+
+    /// The watermark of the output, given that of the inputs (the least one, unless said otherwise).
+    fn watermark(&self, info: &BarrierInfo<'_>) -> Watermark {
+        info.watermark
+    }
+}

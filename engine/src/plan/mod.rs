@@ -1,0 +1,346 @@
+//! Stream plans as plain data: what each operator is to do, with the properties that
+//! the planner derived. One spec per operator; `operator/` mirrors the names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion_physical_expr::PhysicalExpr;
+
+/// A bound expression over the operator's input columns.
+pub type ExprRef = Arc<dyn PhysicalExpr>;
+
+/// A node of the plan: an operator, its inputs and what is known of its output.
+#[derive(Debug, Clone)]
+pub struct StreamNode {
+    /// What it does.
+    pub op: OpSpec,
+    /// Where its input comes from, in port order.
+    pub inputs: Vec<StreamNode>,
+    /// Shape of the output rows.
+    pub schema: SchemaRef,
+    /// What is known of the output.
+    pub props: Properties,
+}
+
+/// What the planner derived about an output; operators may rely on it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Properties {
+    /// Every weight is positive: nothing is ever taken back.
+    pub append_only: bool,
+    /// Columns that identify a row (no two rows of the result agree on them).
+    pub stream_key: Option<Vec<usize>>,
+    /// Columns that the watermark speaks of.
+    pub watermarks: Vec<WatermarkColumn>,
+    /// How rows are spread over parallel tasks.
+    pub distribution: Distribution,
+}
+
+/// How a column relates to the edge's watermark `w`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatermarkColumn {
+    /// Index of the column (a timestamp of microseconds).
+    pub column: usize,
+    /// What the column holds.
+    pub kind: WatermarkKind,
+}
+
+/// When a value of a watermark column can get no more rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatermarkKind {
+    /// An event time `t`: final once `t < w`.
+    EventTime,
+    /// Start `s` of a window of `size_us` microseconds: final once `s + size_us <= w`.
+    WindowStart {
+        /// Length of the window in microseconds.
+        size_us: i64,
+    },
+    /// End `e` of a window: final once `e <= w`.
+    WindowEnd,
+}
+
+impl WatermarkKind {
+    /// The bound `b` for which exactly the values `< b` are final under watermark `w`.
+    pub fn final_below(self, w: i64) -> i64 {
+        match self {
+            Self::EventTime => w,
+            Self::WindowStart { size_us } => w.saturating_sub(size_us).saturating_add(1),
+            Self::WindowEnd => w.saturating_add(1),
+        }
+    }
+}
+
+/// How rows are spread over the parallel tasks of a fragment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Distribution {
+    /// Anyhow.
+    #[default]
+    Any,
+    /// All in one task.
+    Single,
+    /// By the vnode of these columns.
+    Hash(Vec<usize>),
+    /// All rows in every task.
+    Broadcast,
+}
+
+/// Identifies a table, source, view or sink within the engine.
+pub type ObjectId = u64;
+
+/// Every operator there is.
+#[derive(Debug, Clone)]
+pub enum OpSpec {
+    /// Reads a connector.
+    Source(SourceSpec),
+    /// Reads a table's or view's snapshot, then its changes.
+    Scan(ScanSpec),
+    /// Constant rows, once, in the first epoch.
+    Values(ValuesSpec),
+    /// Keeps rows for which a predicate is true.
+    Filter(FilterSpec),
+    /// Computes columns.
+    Project(ProjectSpec),
+    /// One row per element of list columns.
+    Unnest(UnnestSpec),
+    /// GROUP BY.
+    Aggregate(AggregateSpec),
+    /// Hash join.
+    Join(JoinSpec),
+    /// UNION ALL.
+    Union,
+    /// SELECT DISTINCT over whole rows.
+    Distinct,
+    /// ORDER BY … LIMIT … OFFSET.
+    TopN(TopNSpec),
+    /// Moves rows to the tasks that need them.
+    Exchange(ExchangeSpec),
+    /// Keeps the result readable.
+    Materialize(MaterializeSpec),
+    /// Writes to a connector.
+    Sink(SinkSpec),
+}
+
+/// Reads a connector.
+#[derive(Debug, Clone)]
+pub struct SourceSpec {
+    /// The catalog object.
+    pub id: ObjectId,
+    /// Its qualified name (for dead letters and EXPLAIN).
+    pub name: Arc<str>,
+    /// Columns to deliver, as indices into the source's schema, rising.
+    pub projection: Vec<usize>,
+    /// The declared watermark, over *output* columns.
+    pub watermark: Option<WatermarkSpec>,
+}
+
+/// `WATERMARK FOR column AS column - delay`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatermarkSpec {
+    /// The event-time column.
+    pub column: usize,
+    /// How far the watermark stays behind the greatest event time seen, in microseconds.
+    pub delay_us: i64,
+}
+
+/// Reads a table or view of the engine.
+#[derive(Debug, Clone)]
+pub struct ScanSpec {
+    /// The catalog object.
+    pub id: ObjectId,
+    /// Its qualified name.
+    pub name: Arc<str>,
+    /// Columns to deliver, as indices into the object's schema.
+    pub projection: Vec<usize>,
+}
+
+/// Constant rows.
+#[derive(Debug, Clone)]
+pub struct ValuesSpec {
+    /// The rows.
+    pub rows: RecordBatch,
+}
+
+/// A predicate.
+#[derive(Debug, Clone)]
+pub struct FilterSpec {
+    /// Boolean; NULL drops the row.
+    pub predicate: ExprRef,
+}
+
+/// Output columns.
+#[derive(Debug, Clone)]
+pub struct ProjectSpec {
+    /// One per output column.
+    pub exprs: Vec<ExprRef>,
+}
+
+/// List columns to unfold.
+#[derive(Debug, Clone)]
+pub struct UnnestSpec {
+    /// Input columns of type List to unfold side by side (shorter ones padded with NULL).
+    pub columns: Vec<usize>,
+    /// Whether a row whose lists are all NULL or empty gives one row with NULLs.
+    pub preserve_nulls: bool,
+}
+
+/// GROUP BY.
+#[derive(Debug, Clone)]
+pub struct AggregateSpec {
+    /// Input columns that make the key; none means one global group, which has a row
+    /// even when there is no input. Output columns: the keys, then the calls.
+    pub group: Vec<usize>,
+    /// Aggregate calls.
+    pub calls: Vec<AggCall>,
+    /// Whether input is append-only.
+    pub append_only_input: bool,
+    /// A group column with its watermark kind: closed groups are freed.
+    pub window: Option<WatermarkColumn>,
+    /// Emit a group only once its window has closed (then exactly once, weight +1).
+    pub emit_on_close: bool,
+}
+
+/// One aggregate call.
+#[derive(Debug, Clone)]
+pub struct AggCall {
+    /// Function.
+    pub func: AggFunc,
+    /// Input column of the argument; `None` for `count(*)`.
+    pub arg: Option<usize>,
+    /// Only distinct values count.
+    pub distinct: bool,
+    /// Boolean input column; rows where it is not true are left out.
+    pub filter: Option<usize>,
+    /// Type of the argument.
+    pub arg_type: DataType,
+    /// Type of the result, as DataFusion plans it.
+    pub result_type: DataType,
+}
+
+/// Aggregates with incremental kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AggFunc {
+    /// Number of rows, or of non-NULL values.
+    Count,
+    /// Sum.
+    Sum,
+    /// Mean.
+    Avg,
+    /// Least.
+    Min,
+    /// Greatest.
+    Max,
+}
+
+/// The kinds of join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JoinKind {
+    /// Matches.
+    Inner,
+    /// Matches, and left rows without one.
+    Left,
+    /// Matches, and right rows without one.
+    Right,
+    /// Matches, and rows of both sides without one.
+    Full,
+}
+
+/// Hash join: output columns are the left's, then the right's.
+#[derive(Debug, Clone)]
+pub struct JoinSpec {
+    /// Kind.
+    pub kind: JoinKind,
+    /// Key columns of the left input; as many as on the right, of equal types. May be
+    /// empty (every pair is a candidate; both inputs in one task).
+    pub left_keys: Vec<usize>,
+    /// Key columns of the right input.
+    pub right_keys: Vec<usize>,
+    /// Whether NULL keys match each other (IS NOT DISTINCT FROM).
+    pub null_equal: bool,
+    /// What else must be true, over the output columns.
+    pub filter: Option<ExprRef>,
+    /// Whether both inputs are append-only.
+    pub append_only_inputs: bool,
+}
+
+/// ORDER BY … LIMIT … OFFSET. Ties are broken by the whole row, so the planner appends
+/// all other columns to `order`.
+#[derive(Debug, Clone)]
+pub struct TopNSpec {
+    /// Sort columns, in order.
+    pub order: Vec<OrderBy>,
+    /// Rows to skip.
+    pub offset: usize,
+    /// Rows to keep after that; `None` keeps all.
+    pub limit: Option<usize>,
+}
+
+/// One sort column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderBy {
+    /// Input column.
+    pub column: usize,
+    /// DESC.
+    pub descending: bool,
+    /// NULLS FIRST.
+    pub nulls_first: bool,
+}
+
+/// Where rows go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangeSpec {
+    /// Distribution after the exchange.
+    pub to: Distribution,
+}
+
+/// Keeps the result readable.
+#[derive(Debug, Clone)]
+pub struct MaterializeSpec {
+    /// The view or table.
+    pub id: ObjectId,
+    /// Its qualified name.
+    pub name: Arc<str>,
+}
+
+/// Writes to a connector.
+#[derive(Debug, Clone)]
+pub struct SinkSpec {
+    /// The catalog object.
+    pub id: ObjectId,
+    /// Its qualified name.
+    pub name: Arc<str>,
+}
+
+impl OpSpec {
+    /// The operator's name as EXPLAIN prints it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Source(_) => "Source",
+            Self::Scan(_) => "Scan",
+            Self::Values(_) => "Values",
+            Self::Filter(_) => "Filter",
+            Self::Project(_) => "Project",
+            Self::Unnest(_) => "Unnest",
+            Self::Aggregate(_) => "Aggregate",
+            Self::Join(_) => "Join",
+            Self::Union => "Union",
+            Self::Distinct => "Distinct",
+            Self::TopN(_) => "TopN",
+            Self::Exchange(_) => "Exchange",
+            Self::Materialize(_) => "Materialize",
+            Self::Sink(_) => "Sink",
+        }
+    }
+}
+
+impl fmt::Display for AggFunc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Count => "count",
+            Self::Sum => "sum",
+            Self::Avg => "avg",
+            Self::Min => "min",
+            Self::Max => "max",
+        })
+    }
+}

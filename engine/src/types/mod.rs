@@ -1,0 +1,10 @@
+//! The vocabulary of the engine: deltas, epochs, vnodes, watermarks, errors.
+
+pub mod delta;
+pub mod epoch;
+pub mod error;
+pub mod vnode;
+
+pub use delta::Delta;
+pub use epoch::{Barrier, Epoch, SplitRange, Tick, Watermark};
+pub use error::{ErrorKind, Result, SpateError};
