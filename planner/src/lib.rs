@@ -1,1 +1,5 @@
-//! x
+//! From SQL text to stream plans: statements and dialect, the catalog, binding through
+//! DataFusion, rewrite rules, lowering into `engine::plan`, fragments, EXPLAIN.
+//! Never runs anything: no engine beyond `types`, `plan` and connector options.
+
+pub mod catalog;
