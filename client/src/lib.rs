@@ -1,1 +1,8 @@
-//! x
+//! The client library of Spate: values as text, results in several formats, scripts with
+//! their positions, and the sqllogictest runner. The `spate` command is made of it.
+
+pub mod format;
+pub mod scan;
+pub mod script;
+pub mod slt;
+pub mod text;

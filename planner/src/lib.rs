@@ -2,4 +2,13 @@
 //! DataFusion, rewrite rules, lowering into `engine::plan`, fragments, EXPLAIN.
 //! Never runs anything: no engine beyond `types`, `plan` and connector options.
 
+pub mod bind;
 pub mod catalog;
+pub mod explain;
+pub mod fragment;
+pub mod lower;
+pub mod rules;
+pub mod sql;
+
+#[cfg(test)]
+mod testing;

@@ -1,1 +1,6 @@
-//! x
+//! What the SQL tests are made of: an engine driven by statements, random changes of tables,
+//! and a list of materialized views that uses every operator there is.
+
+pub mod dml;
+pub mod driver;
+pub mod views;

@@ -1,6 +1,33 @@
 //! Connectors: where rows come from and where they go. One file per system, one small
 //! trait each way.
 
+mod arrow_file;
+mod columns;
+mod csv;
+mod datagen;
+mod file;
+#[cfg(test)]
+mod file_tests;
+mod format;
+pub mod generate;
+mod infer;
+mod json;
+mod lines;
+#[cfg(test)]
+mod made_tests;
+mod nexmark;
+mod nexmark_bid;
+mod options;
+mod parquet;
+mod registry;
+mod scalar;
+mod sink;
+mod sink_file;
+#[cfg(test)]
+mod sink_tests;
+mod text;
+mod types;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +36,10 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::types::{Delta, Epoch, Result};
+
+pub use format::{Encoding, FormatSpec};
+pub use nexmark::NexmarkTable;
+pub use registry::{open_sink, open_source};
 
 /// The options of a `WITH (…)` clause, keys in lower case.
 pub type Options = BTreeMap<String, String>;
@@ -89,6 +120,9 @@ pub trait SourceConnector: Send + Sync {
 pub trait SplitReader: Send {
     /// The next rows: at most about `max_rows`, and none at or behind offset `until`. The rows
     /// between two offsets are the same on every reading.
+    ///
+    /// `until` is given when rows are read again that were delivered before: a source with a rate
+    /// does not wait then. A reader that stands at `until` answers `Pending` without a wait.
     fn poll(&mut self, max_rows: usize, until: Option<u64>) -> Result<Polled>;
 
     /// Offset behind what was delivered.

@@ -10,6 +10,22 @@
 //!   rows of an append-only output may come as several +1s).
 //! - A retraction may come before its insertion within an epoch; at the barrier all is net.
 
+pub mod aggregate;
+pub mod consolidate;
+pub mod distinct;
+pub mod expr;
+pub mod filter;
+pub mod join;
+pub mod materialize;
+pub mod project;
+pub mod sink;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod topn;
+pub mod union;
+pub mod unnest;
+pub mod values;
+
 use crate::state::{TableDef, Tables};
 use crate::types::{Delta, Result, Tick, Watermark};
 
@@ -56,6 +72,12 @@ pub trait Operator: Send {
 
     /// Takes one delta of input port `input`.
     fn push(&mut self, input: usize, delta: Delta, tables: &mut Tables, out: &mut Output) -> Result<()>;
+
+    /// Rows of a delta that it takes at once. Fewer where each may meet all rows of a table, so that
+    /// what one call emits stays bounded and a task can stop in between.
+    fn max_input_rows(&self) -> usize {
+        usize::MAX
+    }
 
     /// Ends the epoch: emits what is still due. Called once per epoch, after all `push`es.
     fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()>;

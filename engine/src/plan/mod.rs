@@ -1,6 +1,9 @@
 //! Stream plans as plain data: what each operator is to do, with the properties that
 //! the planner derived. One spec per operator; `operator/` mirrors the names.
 
+mod explain;
+pub mod fragment;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -194,7 +197,8 @@ pub struct AggregateSpec {
     pub calls: Vec<AggCall>,
     /// Whether input is append-only.
     pub append_only_input: bool,
-    /// A group column with its watermark kind: closed groups are freed.
+    /// A group column with its watermark kind: closed groups are freed. The column is
+    /// counted among the outputs, so it is also the place in `group`.
     pub window: Option<WatermarkColumn>,
     /// Emit a group only once its window has closed (then exactly once, weight +1).
     pub emit_on_close: bool,

@@ -14,14 +14,20 @@
 
 pub mod bag;
 pub mod chunk;
+pub mod chunked;
+mod equal;
+pub mod frozen;
 pub mod group;
+pub(crate) mod native;
 pub mod ordered;
 pub mod snapshot;
 pub mod view;
 
 use arrow::datatypes::SchemaRef;
 
-pub use bag::BagTable;
+pub use bag::{BagTable, Change, Matches, ProbeCursor, ProbeKeys};
+pub use chunk::{NO_SLOT, Slot};
+pub use frozen::FrozenBag;
 pub use group::{ColumnKind, GroupTable};
 pub use ordered::OrderedTable;
 pub use snapshot::TableSegment;
@@ -77,10 +83,12 @@ impl Tables {
             .iter()
             .map(|d| {
                 Ok(match d {
-                    TableDef::Bag { schema, key, dist } => Table::Bag(BagTable::new(schema.clone(), key.clone(), dist.clone())?),
+                    TableDef::Bag { schema, key, dist } => {
+                        Table::Bag(BagTable::new(schema.clone(), key.clone(), dist.clone())?)
+                    }
                     TableDef::Group { key, dist, values } => {
                         Table::Group(GroupTable::new(key.clone(), dist.clone(), values.clone())?)
-                    },
+                    }
                     TableDef::Ordered => Table::Ordered(OrderedTable::new()),
                 })
             })

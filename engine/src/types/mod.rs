@@ -6,5 +6,5 @@ pub mod error;
 pub mod vnode;
 
 pub use delta::Delta;
-pub use epoch::{Barrier, Epoch, SplitRange, Tick, Watermark};
+pub use epoch::{Barrier, Epoch, SplitRange, Tick, WATERMARK_MAX, WATERMARK_MIN, Watermark};
 pub use error::{ErrorKind, Result, SpateError};

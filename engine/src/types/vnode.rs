@@ -21,7 +21,7 @@ pub const VNODES: usize = 256;
 pub type VNode = u8;
 
 const NULL_TAG: &[u8] = b"\0null";
-const SEED: u64 = 0x5350_4154_45u64;
+const SEED: u64 = 0x53_5041_5445u64;
 
 /// The vnode of a hash.
 #[inline]

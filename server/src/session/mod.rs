@@ -1,96 +1,48 @@
 //! Sessions: one statement in, one outcome out.
 
-use std::path::PathBuf;
+mod ddl;
+mod dml;
+pub mod engine;
+pub mod resolver;
+mod select;
+mod show;
+mod subscribe;
+mod variables;
+
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use spate_engine::types::{Result, SpateError};
+use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
+use spate_planner::sql::{self, Statement};
+use tokio::sync::Notify;
 
-/// How an embedded engine is set up.
-#[derive(Debug, Clone)]
-pub struct EngineConfig {
-    /// Worker threads, and the default parallelism of queries; at least 1.
-    pub threads: usize,
-    /// Longest time between two ticks while there is input.
-    pub epoch_interval: Duration,
-    /// Directory that relative file names start from; `None` is the working directory.
-    pub base_dir: Option<PathBuf>,
-    /// Keep what sources delivered, so that [`Engine::verify_views`] can recompute views over
-    /// connectors too. For tests: it holds all input in memory.
-    pub record_sources: bool,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            threads: std::thread::available_parallelism().map_or(2, usize::from),
-            epoch_interval: Duration::from_millis(100),
-            base_dir: None,
-            record_sources: false,
-        }
-    }
-}
-
-/// An engine in this process.
-#[derive(Debug)]
-pub struct Engine {}
-
-impl Engine {
-    /// Starts the worker threads.
-    pub fn open(_config: EngineConfig) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self {}))
-    }
-
-    /// A new session.
-    pub fn session(self: &Arc<Self>) -> Session {
-        Session { _engine: self.clone() }
-    }
-
-    /// Waits until all input so far is in all views, then recomputes every materialized view in
-    /// batch with DataFusion and compares. Returns the number of views checked; the error shows
-    /// the difference.
-    pub async fn verify_views(&self) -> Result<usize> {
-        Err(SpateError::unsupported("not yet"))
-    }
-
-    /// What running jobs have done, for progress bars.
-    pub fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    /// Stops all jobs and threads.
-    pub fn shutdown(&self) {}
-}
-
-/// What running jobs have done since the engine started.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Progress {
-    /// Rows that sources delivered.
-    pub rows: u64,
-    /// Work done and whole, in units of the sources, where all of them know it.
-    pub done_of: Option<(u64, u64)>,
-    /// The newest epoch that readers can see.
-    pub epoch: u64,
-    /// Least watermark of the sources that have one, in microseconds.
-    pub watermark: Option<i64>,
-}
-
-/// A session: settings, and statements in order.
-#[derive(Debug)]
-pub struct Session {
-    _engine: Arc<Engine>,
-}
+pub use engine::{Engine, EngineConfig, Progress};
+use variables::Variables;
 
 /// Cancels the statement that a session is running.
 #[derive(Debug, Clone, Default)]
-pub struct CancelHandle {}
+pub struct CancelHandle {
+    notify: Arc<Notify>,
+}
 
 impl CancelHandle {
-    /// Cancels; the statement returns an error of kind `Cancelled`.
-    pub fn cancel(&self) {}
+    /// Cancels; the statement returns an error of kind `Cancelled`. Without a running statement
+    /// nothing happens.
+    pub fn cancel(&self) {
+        self.notify.notify_waiters();
+    }
+
+    async fn cancelled(&self) {
+        self.notify.notified().await;
+    }
+}
+
+fn cancelled() -> SpateError {
+    SpateError::new(ErrorKind::Cancelled, "cancelled on user's request")
 }
 
 /// Rows of a query or subscription.
@@ -99,42 +51,144 @@ pub struct RowStream {
     pub schema: SchemaRef,
     /// The rows.
     pub stream: BoxStream<'static, Result<RecordBatch>>,
-    /// Whether it goes on until cancelled (a subscription).
+    /// Whether it goes on until cancelled, or until its input has ended (a subscription).
     pub endless: bool,
+}
+
+impl RowStream {
+    /// Rows that are there already.
+    pub(crate) fn of(batch: RecordBatch) -> Self {
+        let schema = batch.schema();
+        Self { schema, stream: futures::stream::iter([Ok(batch)]).boxed(), endless: false }
+    }
 }
 
 /// What a statement gave.
 pub enum Outcome {
-    /// Rows (SELECT, EXPLAIN, SHOW, SUBSCRIBE, RETURNING …).
+    /// Rows (SELECT, EXPLAIN, SHOW, SUBSCRIBE …).
     Rows(RowStream),
     /// A command tag in PostgreSQL's form, such as `INSERT 0 3` or `CREATE TABLE`.
     Done(String),
 }
 
+/// A session: settings, and statements in order.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) variables: Variables,
+    /// What this session wrote is in this epoch or an earlier one.
+    pub(crate) written: Epoch,
+    cancel: CancelHandle,
+}
+
 impl Session {
-    /// Splits a text into its statements, each with its byte range. A syntax error is an error
-    /// with its position in the whole text.
-    pub fn split(_sql: &str) -> Result<Vec<std::ops::Range<usize>>> {
-        Ok(vec![])
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let variables = Variables::new(&engine);
+        Self { engine, variables, written: 0, cancel: CancelHandle::default() }
     }
 
-    /// Runs one statement. Positions in errors count within `sql`.
-    pub async fn execute(&mut self, _sql: &str) -> Result<Outcome> {
-        Err(SpateError::unsupported("not yet"))
+    /// Splits a text into its statements, each with its byte range. A syntax error is an error
+    /// with its position in the whole text.
+    pub fn split(text: &str) -> Result<Vec<Range<usize>>> {
+        sql::split(text)
+    }
+
+    /// Whether a text ends in a complete statement (for prompts that span lines).
+    pub fn is_complete(text: &str) -> bool {
+        sql::is_complete(text)
     }
 
     /// Cancels the running statement from another thread.
     pub fn cancel_handle(&self) -> CancelHandle {
-        CancelHandle {}
+        self.cancel.clone()
     }
 
     /// Value of a session variable (`SHOW name`).
-    pub fn variable(&self, _name: &str) -> Option<String> {
-        None
+    pub fn variable(&self, name: &str) -> Option<String> {
+        self.variables.show(&self.engine, name).ok()
     }
 
-    /// Names for completion: keywords, relations, columns, functions.
+    /// Names for completion: relations, columns, functions.
     pub fn completions(&self) -> Vec<String> {
-        vec![]
+        let catalog = self.engine.catalog.lock();
+        let mut names: Vec<String> = Vec::new();
+        for o in catalog.list(None, None) {
+            names.push(o.display_name());
+            if let Some(r) = &o.relation {
+                names.extend(r.schema.fields().iter().map(|f| f.name().clone()));
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
     }
+
+    /// Runs one statement. Positions in errors count within `text`.
+    pub async fn execute(&mut self, text: &str) -> Result<Outcome> {
+        let parsed = sql::parse_one(text)?;
+        let cancel = self.cancel.clone();
+        let outcome = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(cancelled()),
+            r = self.run(parsed.statement, &parsed.text) => r?,
+        };
+        Ok(match outcome {
+            Outcome::Rows(rows) => Outcome::Rows(RowStream { stream: stop_on(cancel, rows.stream), ..rows }),
+            done => done,
+        })
+    }
+
+    async fn run(&mut self, statement: Statement, text: &str) -> Result<Outcome> {
+        let tag = statement.verb().to_owned();
+        match statement {
+            Statement::CreateTable(c) => self.create_table(c, text).await?,
+            Statement::CreateView(c) => self.create_view(c, text).await?,
+            Statement::CreateMaterializedView(c) => self.create_materialized_view(c, text).await?,
+            Statement::CreateSink(c) => self.create_sink(c, text).await?,
+            Statement::CreateSchema { name, if_not_exists } => {
+                self.engine.catalog.lock().create_schema(&name, if_not_exists)?;
+            }
+            Statement::Drop(d) => self.drop_objects(&d).await?,
+            Statement::Insert(i) => return self.insert(i).await.map(|n| Outcome::Done(format!("INSERT 0 {n}"))),
+            Statement::Update(u) => return self.update(u).await.map(|n| Outcome::Done(format!("UPDATE {n}"))),
+            Statement::Delete(d) => return self.delete(d).await.map(|n| Outcome::Done(format!("DELETE {n}"))),
+            Statement::Copy(c) => return self.copy(c).await.map(|n| Outcome::Done(format!("COPY {n}"))),
+            Statement::Flush => self.flush().await?,
+            Statement::Query(q) => return self.select(&q).await.map(Outcome::Rows),
+            Statement::Subscribe(s) => return self.subscribe(s).await.map(Outcome::Rows),
+            Statement::Explain(e) => return self.explain(*e.statement, e.mode).await.map(Outcome::Rows),
+            Statement::ShowObjects { kind, schema } => return self.show_objects(kind, schema.as_deref()),
+            Statement::ShowCreate { kind, name } => return self.show_create(kind, &name),
+            Statement::Describe(name) => return self.describe(&name),
+            Statement::ShowVariable(name) => return self.show_variable(&name),
+            Statement::ShowAll => return self.show_all(),
+            Statement::Set { name, value } => self.variables.set(&self.engine, &name, &value)?,
+            Statement::Reset(name) => self.variables.reset(&self.engine, name.as_deref())?,
+            Statement::CancelJob(job) => self.cancel_job(&job).await?,
+        }
+        Ok(Outcome::Done(tag))
+    }
+
+    /// `FLUSH`: all that was written, by anyone, is in all views.
+    pub(crate) async fn flush(&mut self) -> Result<()> {
+        let epoch = self.engine.worker.request_tick();
+        self.engine.wait_visible(epoch).await
+    }
+}
+
+fn stop_on(
+    cancel: CancelHandle,
+    stream: BoxStream<'static, Result<RecordBatch>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    futures::stream::unfold((stream, cancel, false), |(mut stream, cancel, over)| async move {
+        if over {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Some((Err(cancelled()), (stream, cancel, true))),
+            next = stream.next() => next.map(|r| { let end = r.is_err(); (r, (stream, cancel, end)) }),
+        }
+    })
+    .boxed()
 }

@@ -1,0 +1,227 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgMatches, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use spate_client::format::Format;
+
+/// SQL over streams: materialized views that are always up to date
+#[derive(Debug, Parser)]
+#[command(
+    name = "spate",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_value_name = "COMMAND",
+    after_help = "Without -c, -f or a script on standard input, spate shows a prompt.\n\n\
+        Exit codes: 0 success, 1 a statement or test failed, 2 wrong usage, 130 Ctrl-C.\n\n\
+        Examples:\n  \
+        spate\n  \
+        spate -c 'SELECT 1 + 1'\n  \
+        spate -f views.sql --format csv > result.csv\n  \
+        echo 'SHOW TABLES;' | spate"
+)]
+pub struct Args {
+    /// Run these statements and exit; may be repeated and mixed with -f
+    #[arg(short, long, value_name = "SQL")]
+    pub command: Vec<String>,
+
+    /// Run the statements of this file and exit; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
+
+    /// Keep data and running queries in this directory
+    #[arg(short, long, value_name = "DIR", hide = true)]
+    pub data_dir: Option<PathBuf>,
+
+    /// Connect to a server
+    #[arg(short, long, value_name = "URL", hide = true)]
+    pub url: Option<String>,
+
+    /// How results are written
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// No command tags, no progress, no welcome
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    #[command(subcommand)]
+    pub command_name: Option<Command>,
+}
+
+/// Settings of the embedded engine.
+#[derive(Debug, ClapArgs)]
+pub struct EngineArgs {
+    /// Worker threads [default: one per core; 2 for slt]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// Longest time between two epochs while there is input, in milliseconds [default: 100; 10 for slt]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    pub epoch_interval: Option<u32>,
+}
+
+impl EngineArgs {
+    /// The configuration, with these settings over `base`.
+    pub fn over(&self, base: spate_server::EngineConfig) -> spate_server::EngineConfig {
+        spate_server::EngineConfig {
+            threads: self.threads.map_or(base.threads, usize::from),
+            epoch_interval: self.epoch_interval.map_or(base.epoch_interval, |ms| Duration::from_millis(ms.into())),
+            ..base
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run sqllogictest files, each on a fresh engine
+    Slt(SltArgs),
+    /// Write data sets to files
+    Generate(GenerateArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "After every FLUSH and at the end of a file, all materialized views are recomputed in \
+        batch and compared. In SQL, ${SLT_DIR} is the folder of the file and ${TMP} an empty folder.\n\n\
+        Examples:\n  \
+        spate slt sql-tests/slt\n  \
+        spate slt 'sql-tests/slt/join*.slt' --junit report.xml\n  \
+        spate slt new.slt --complete")]
+pub struct SltArgs {
+    /// Files, folders (all *.slt below) and globs
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+
+    /// Write the actual answers into the files
+    #[arg(long)]
+    pub complete: bool,
+
+    /// Write a JUnit report
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+
+    /// Files to run at a time
+    #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
+
+    /// Longest time for one file, in seconds
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
+    pub timeout: u32,
+
+    #[command(flatten)]
+    pub engine: EngineArgs,
+
+    /// Only failures and the summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Example:\n  spate generate nexmark --out data --events 1000000 --format parquet")]
+pub struct GenerateArgs {
+    #[command(subcommand)]
+    pub set: DataSet,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DataSet {
+    /// An online auction: persons, auctions and bids, one file each
+    Nexmark(NexmarkArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "The rows are those of connector = 'nexmark' with the same seed.\n\n\
+        Example:\n  spate generate nexmark --out data --events 1000000 --format parquet --seed 7")]
+pub struct NexmarkArgs {
+    /// Folder for person, auction and bid; made if missing, files are overwritten
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+
+    /// Events of all three kinds together; of 50, one is a person, three are auctions, 46 are bids
+    #[arg(long, value_name = "N")]
+    pub events: u64,
+
+    /// File format
+    #[arg(long, value_enum, default_value_t = FileFormat::Parquet)]
+    pub format: FileFormat,
+
+    /// Another seed gives other rows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// No progress, no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Formats of generated files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FileFormat {
+    /// Parquet, zstd-compressed
+    Parquet,
+    /// One JSON object per line
+    Json,
+    /// CSV with a header
+    Csv,
+}
+
+/// A script to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// From `-c`.
+    Sql(String),
+    /// From `-f`.
+    File(PathBuf),
+}
+
+/// `-c` and `-f` in the order in which they were given.
+pub fn inputs(matches: &ArgMatches) -> Vec<Input> {
+    let mut inputs: Vec<(usize, Input)> = Vec::new();
+    if let (Some(indices), Some(values)) = (matches.indices_of("command"), matches.get_many::<String>("command")) {
+        inputs.extend(indices.zip(values.map(|sql| Input::Sql(sql.clone()))));
+    }
+    if let (Some(indices), Some(values)) = (matches.indices_of("file"), matches.get_many::<PathBuf>("file")) {
+        inputs.extend(indices.zip(values.map(|path| Input::File(path.clone()))));
+    }
+    inputs.sort_by_key(|(index, _)| *index);
+    inputs.into_iter().map(|(_, input)| input).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn scripts_keep_their_order() {
+        let matches = Args::command()
+            .try_get_matches_from(["spate", "-c", "a", "-f", "b", "-c", "c", "--format", "csv"])
+            .unwrap();
+        assert_eq!(inputs(&matches), [Input::Sql("a".into()), Input::File("b".into()), Input::Sql("c".into())]);
+    }
+
+    #[test]
+    fn wrong_usage_is_refused() {
+        for line in [
+            "spate --format xml",
+            "spate --threads 0",
+            "spate nonsense",
+            "spate slt",
+            "spate -c x slt y",
+            "spate generate nexmark --out d",
+        ] {
+            assert!(Args::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The `spate` command as a process: usage, help, exit codes.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn spate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spate")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = spate(arguments);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+}
+
+#[test]
+fn help_has_examples_everywhere() {
+    for arguments in [&["--help"][..], &["slt", "--help"], &["generate", "--help"], &["generate", "nexmark", "--help"]]
+    {
+        let output = spate(arguments);
+        assert!(output.status.success());
+        let help = text(&output.stdout);
+        assert!(help.contains("Example") && help.contains("spate "), "{help}");
+    }
+    let help = text(&spate(&["--help"]).stdout);
+    for absent in ["server", "coordinator", "worker", "bench", "simulate"] {
+        assert!(!help.contains(&format!("  {absent} ")), "{help}");
+    }
+}
+
+#[test]
+fn version_is_told() {
+    assert!(text(&spate(&["--version"]).stdout).starts_with("spate 0."));
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    fails(&["--format", "xml"], 2, &["xml", "table"]);
+    fails(&["--threads", "0", "-c", "SELECT 1"], 2, &["--threads"]);
+    fails(&["slt"], 2, &["PATH"]);
+    fails(&["serve"], 2, &["serve"]);
+    fails(&["-d", "data", "-c", "SELECT 1"], 2, &["needs durable state, not in this version"]);
+    fails(&["-u", "grpc://localhost:1", "-c", "SELECT 1"], 2, &["not in this version"]);
+    fails(&["slt", "no/such.slt"], 2, &["no such file or folder: \"no/such.slt\""]);
+}
+
+#[test]
+fn missing_scripts_exit_with_1() {
+    fails(&["-f", "no/such.sql"], 1, &["error: cannot read \"no/such.sql\""]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.sql");
+    std::fs::write(&path, b"\xff").unwrap();
+    fails(&["-f", path.to_str().unwrap()], 1, &["is not UTF-8 text"]);
+}
+
+#[test]
+fn nexmark_files_are_the_same_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |run: &str, table: &str| std::fs::read(folder.path().join(run).join(table)).unwrap();
+    for (run, seed) in [("a", "1"), ("b", "1"), ("c", "2")] {
+        let out = folder.path().join(run);
+        let output = spate(&[
+            "generate",
+            "nexmark",
+            "--out",
+            out.to_str().unwrap(),
+            "--events",
+            "1000",
+            "--format",
+            "csv",
+            "--seed",
+            seed,
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    for (table, rows) in [("person.csv", 20), ("auction.csv", 60), ("bid.csv", 920)] {
+        assert_eq!(text(&read("a", table)).lines().count(), rows + 1, "{table}");
+        assert_eq!(read("a", table), read("b", table));
+        assert_ne!(read("a", table), read("c", table));
+    }
+    assert!(text(&read("a", "bid.csv")).starts_with("auction,bidder,price,channel,url,date_time,extra\n"));
+}
+
+#[test]
+fn nexmark_writes_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for format in ["parquet", "json", "csv"] {
+        let output = spate(&["generate", "nexmark", "--out", out, "--events", "50", "--format", format]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let json = std::fs::read_to_string(folder.path().join("person.json")).unwrap();
+    let person: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert!(person["id"].is_i64() && person["date_time"].as_str().unwrap().starts_with("2015-07-15"), "{json}");
+    let parquet = std::fs::File::open(folder.path().join("bid.parquet")).unwrap();
+    let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(parquet).unwrap();
+    assert_eq!(reader.metadata().file_metadata().num_rows(), 46);
+    fails(&["generate", "nexmark", "--out", "/proc/no", "--events", "50"], 1, &["/proc/no"]);
+    assert!(!Path::new("/proc/no").exists());
+}

@@ -1,0 +1,246 @@
+//! Parquet files: a split is a row group, an offset is the number of a row in the file.
+
+use std::fs::File;
+use std::path::Path;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::can_cast_types;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+
+use super::lines::{FileId, io_error};
+use super::types::{conform, missing_column, normal_schema, position_of, sql_name};
+use super::{DeadLetter, Polled, Split, SplitReader};
+use crate::types::{ErrorKind, Result, SpateError};
+
+/// Rows decoded at once.
+const BATCH_ROWS: usize = 8192;
+
+fn failed(path: &Path, e: &dyn std::fmt::Display) -> SpateError {
+    SpateError::new(ErrorKind::Io, format!("cannot read Parquet file \"{}\": {e}", path.display()))
+}
+
+fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>> {
+    let file = File::open(path).map_err(|e| io_error("cannot open", path, &e))?;
+    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| failed(path, &e))
+}
+
+/// The columns of a file, as Spate delivers them.
+pub(super) fn schema_of(path: &Path) -> Result<SchemaRef> {
+    Ok(normal_schema(builder(path)?.schema()))
+}
+
+/// First rows of the row groups of a file, and behind them its number of rows. Errors if the file
+/// cannot give the columns of `schema`.
+pub(super) fn row_groups(path: &Path, schema: &Schema) -> Result<Vec<u64>> {
+    let builder = builder(path)?;
+    places(path, builder.schema(), schema)?;
+    Ok(starts(&builder))
+}
+
+fn starts<T>(builder: &parquet::arrow::arrow_reader::ArrowReaderBuilder<T>) -> Vec<u64> {
+    let mut at = 0u64;
+    let mut out = vec![0];
+    for group in builder.metadata().row_groups() {
+        at += u64::try_from(group.num_rows()).unwrap_or(0);
+        out.push(at);
+    }
+    out
+}
+
+/// For each column of `wanted` its place in the file.
+pub(super) fn places(path: &Path, file: &Schema, wanted: &Schema) -> Result<Vec<usize>> {
+    let names: Vec<String> = file.fields().iter().map(|f| f.name().clone()).collect();
+    let mut out = Vec::with_capacity(wanted.fields().len());
+    for field in wanted.fields() {
+        let i = position_of(&names, field.name())
+            .ok_or_else(|| missing_column(&path.display().to_string(), field.name(), &names))?;
+        let found = file.field(i).data_type();
+        if !becomes(found, field.data_type()) {
+            return Err(SpateError::new(
+                ErrorKind::Type,
+                format!(
+                    "column \"{}\" of \"{}\" has type {}, which does not become {}",
+                    field.name(),
+                    path.display(),
+                    sql_name(found),
+                    sql_name(field.data_type())
+                ),
+            ));
+        }
+        out.push(i);
+    }
+    Ok(out)
+}
+
+/// Whether values of one type are read as another without loss of digits; a value that is out of
+/// range is a dead letter.
+fn becomes(found: &DataType, declared: &DataType) -> bool {
+    if let (DataType::List(a), DataType::List(b)) = (found, declared) {
+        return becomes(a.data_type(), b.data_type());
+    }
+    let lossy = declared.is_integer()
+        && (found.is_floating() || found.is_temporal() || matches!(found, DataType::Decimal128(_, s) if *s > 0));
+    found == declared || (!lossy && can_cast_types(found, declared))
+}
+
+/// Picks `places` out of a batch that has the columns of the sorted, distinct `roots`.
+pub(super) fn pick(batch: &RecordBatch, roots: &[usize], places: &[usize]) -> Result<Vec<ArrayRef>> {
+    places
+        .iter()
+        .map(|p| {
+            let i = roots.binary_search(p).unwrap_or(usize::MAX);
+            batch.columns().get(i).cloned().ok_or_else(|| SpateError::internal("a file's batch lacks a column"))
+        })
+        .collect()
+}
+
+/// Sorted and distinct.
+pub(super) fn roots(places: &[usize]) -> Vec<usize> {
+    let mut roots = places.to_vec();
+    roots.sort_unstable();
+    roots.dedup();
+    roots
+}
+
+/// Rows that come from batches of a file's own, cut to what is asked for. Shared by Parquet and
+/// Arrow files.
+pub(super) struct RowFeed<I> {
+    /// The rows from the offset on.
+    pub(super) batches: I,
+    /// The rest of the last batch.
+    pub(super) pending: Option<RecordBatch>,
+    /// The columns to deliver.
+    pub(super) schema: SchemaRef,
+    /// Places of the columns in the file.
+    pub(super) places: Vec<usize>,
+    /// The places, sorted and distinct: the columns of the batches.
+    pub(super) roots: Vec<usize>,
+    /// The file as it was.
+    pub(super) id: FileId,
+    /// The split.
+    pub(super) split: Split,
+    /// Number of the next row.
+    pub(super) offset: u64,
+    /// Number behind the last row.
+    pub(super) end: u64,
+}
+
+impl<I: Iterator<Item = Result<RecordBatch>> + Send> SplitReader for RowFeed<I> {
+    fn poll(&mut self, max_rows: usize, until: Option<u64>) -> Result<Polled> {
+        let stop = until.map_or(self.end, |u| u.min(self.end));
+        if self.offset >= stop {
+            return Ok(if self.offset >= self.end { Polled::End } else { Polled::Pending(std::time::Duration::ZERO) });
+        }
+        let whole = match self.pending.take().filter(|b| b.num_rows() > 0) {
+            Some(b) => b,
+            None => loop {
+                self.id.check(0)?;
+                match self.batches.next() {
+                    Some(b) => {
+                        let b = b?;
+                        if b.num_rows() > 0 {
+                            break b;
+                        }
+                    }
+                    None => return Err(failed(&self.id.path, &"it has fewer rows than its footer says")),
+                }
+            },
+        };
+        let wanted = usize::try_from(stop - self.offset).unwrap_or(usize::MAX).min(max_rows.max(1));
+        let n = whole.num_rows().min(wanted);
+        let part = whole.slice(0, n);
+        if n < whole.num_rows() {
+            self.pending = Some(whole.slice(n, whole.num_rows() - n));
+        }
+        let first = self.offset;
+        self.offset += n as u64;
+        let (rows, bad) = conform(&self.schema, pick(&part, &self.roots, &self.places)?, n)?;
+        let dead = bad
+            .into_iter()
+            .map(|b| DeadLetter {
+                split: self.split.id.clone(),
+                offset: first + b.row as u64,
+                text: row_text(&part, b.row),
+                error: b.error,
+            })
+            .collect();
+        let total = self.end.saturating_sub(self.split.start);
+        let progress = Some((self.offset.saturating_sub(self.split.start).min(total), total));
+        Ok(Polled::Batch { rows, dead, progress })
+    }
+
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// A row as text: `name: value, …` of the columns that were read.
+fn row_text(batch: &RecordBatch, row: usize) -> String {
+    let mut out = String::new();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if out.len() > super::lines::HEAD {
+            break;
+        }
+        if !out.is_empty() {
+            out.push_str(", ");
+        }
+        let value = if column.is_null(row) {
+            "NULL".to_owned()
+        } else {
+            arrow::util::display::array_value_to_string(column, row).unwrap_or_default()
+        };
+        out.push_str(field.name());
+        out.push_str(": ");
+        out.push_str(&value);
+    }
+    super::text::head_text(out.as_bytes())
+}
+
+/// Batches of a Parquet file.
+pub(super) struct ParquetBatches {
+    reader: ParquetRecordBatchReader,
+    path: std::path::PathBuf,
+}
+
+impl Iterator for ParquetBatches {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.reader.next().map(|r| r.map_err(|e| failed(&self.path, &e)))
+    }
+}
+
+/// Opens the rows `[offset, split.end)`.
+pub(super) fn open(split: &Split, offset: u64, schema: SchemaRef) -> Result<RowFeed<ParquetBatches>> {
+    let id = FileId::from_detail(&split.detail)?;
+    id.check(0)?;
+    let builder = builder(&id.path)?;
+    let places = places(&id.path, builder.schema(), &schema)?;
+    let roots = roots(&places);
+    let starts = starts(&builder);
+    let end = split.end.unwrap_or_else(|| starts.last().copied().unwrap_or(0));
+    // The row groups that hold any of the rows, which lie side by side.
+    let groups: Vec<usize> = starts
+        .windows(2)
+        .enumerate()
+        .filter(|(_, w)| matches!(w, [from, to] if *from < end && *to > offset))
+        .map(|(i, _)| i)
+        .collect();
+    let first = groups.first().and_then(|g| starts.get(*g)).copied().unwrap_or(offset);
+    let skip = usize::try_from(offset.saturating_sub(first)).unwrap_or(usize::MAX);
+    let rows = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
+    let path = id.path.clone();
+    let reader = builder
+        .with_row_groups(groups)
+        .with_projection(mask)
+        .with_offset(skip)
+        .with_limit(rows)
+        .with_batch_size(BATCH_ROWS)
+        .build()
+        .map_err(|e| failed(&path, &e))?;
+    let batches = ParquetBatches { reader, path };
+    Ok(RowFeed { batches, pending: None, schema, places, roots, id, split: split.clone(), offset, end })
+}

@@ -1,0 +1,190 @@
+//! How deltas are written down, and the sinks `blackhole` and `stdout`.
+//!
+//! An append-only sink writes plain rows. Any other writes a changelog: each row with a column
+//! `__op` in front that is `+` for a row that came and `-` for one that went; a weight of 3 is
+//! three rows.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt32Array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::json::writer::{LineDelimited, WriterBuilder};
+
+use super::SinkWriter;
+use super::csv::CsvOptions;
+use super::types::batch;
+use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError};
+
+/// Name of the column that says whether a row came or went.
+pub(super) const OP: &str = "__op";
+/// How timestamps are written.
+const STAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+
+/// Writes deltas as rows.
+pub(super) struct Flatten {
+    schema: SchemaRef,
+    changelog: bool,
+}
+
+impl Flatten {
+    /// For deltas of `schema`.
+    pub(super) fn new(schema: &SchemaRef, changelog: bool) -> Result<Self> {
+        if !changelog {
+            return Ok(Self { schema: schema.clone(), changelog });
+        }
+        if schema.fields().iter().any(|f| f.name() == OP) {
+            return Err(SpateError::invalid(format!("column \"{OP}\" is taken by the changelog"))
+                .with_hint("rename the column"));
+        }
+        let op = Arc::new(Field::new(OP, DataType::Utf8, false));
+        let fields: Vec<_> = std::iter::once(op).chain(schema.fields().iter().cloned()).collect();
+        Ok(Self { schema: Arc::new(Schema::new(fields)), changelog })
+    }
+
+    /// The schema of the rows.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The rows of a delta, each as often as its weight says.
+    pub(super) fn rows(&self, delta: &Delta) -> Result<RecordBatch> {
+        let plain = delta.weights().is_none_or(|w| w.values().iter().all(|w| *w == 1));
+        let (columns, ops): (Vec<ArrayRef>, Vec<&str>) = if plain {
+            (delta.rows().columns().to_vec(), vec!["+"; delta.num_rows()])
+        } else {
+            let mut indices: Vec<u32> = Vec::new();
+            let mut ops = Vec::new();
+            for i in 0..delta.num_rows() {
+                let weight = delta.weight(i);
+                if weight < 0 && !self.changelog {
+                    return Err(SpateError::internal("a row was taken away from an append-only sink"));
+                }
+                let row = u32::try_from(i).map_err(|_| SpateError::internal("a delta has too many rows"))?;
+                for _ in 0..weight.unsigned_abs() {
+                    indices.push(row);
+                    ops.push(if weight < 0 { "-" } else { "+" });
+                }
+            }
+            let taken = arrow::compute::take_record_batch(delta.rows(), &UInt32Array::from(indices))?;
+            (taken.columns().to_vec(), ops)
+        };
+        let n = ops.len();
+        let columns = if self.changelog {
+            std::iter::once(Arc::new(StringArray::from(ops)) as ArrayRef).chain(columns).collect()
+        } else {
+            columns
+        };
+        batch(&self.schema, columns, n)
+    }
+}
+
+/// Writes rows as text: JSON lines or CSV.
+#[derive(Debug, Clone)]
+pub(super) enum TextFormat {
+    /// One object per line, NULLs included.
+    Json,
+    /// With these options.
+    Csv(CsvOptions),
+}
+
+impl TextFormat {
+    /// Refuses columns that cannot be written, before there is anything to write.
+    pub(super) fn check(&self, schema: &SchemaRef) -> Result<()> {
+        self.write(&null_row(schema)?, true, &mut std::io::sink()).map_err(|e| {
+            SpateError::unsupported(format!("these columns cannot be written: {e}"))
+                .with_hint("cast the column to another type, such as text")
+        })
+    }
+
+    /// Writes `rows`; `first` if nothing stands before them (a CSV header is written then).
+    pub(super) fn write(&self, rows: &RecordBatch, first: bool, out: &mut dyn Write) -> Result<()> {
+        self.write_with(rows, first, STAMP, out)
+    }
+
+    /// As [`Self::write`], with another format for timestamps.
+    pub(super) fn write_with(&self, rows: &RecordBatch, first: bool, stamp: &str, out: &mut dyn Write) -> Result<()> {
+        match self {
+            Self::Json => {
+                let mut writer = WriterBuilder::new()
+                    .with_explicit_nulls(true)
+                    .with_timestamp_format(stamp.to_owned())
+                    .build::<_, LineDelimited>(out);
+                writer.write(rows)?;
+                writer.finish()?;
+            }
+            Self::Csv(options) => {
+                let mut writer = arrow::csv::WriterBuilder::new()
+                    .with_header(first && options.header)
+                    .with_delimiter(options.delimiter)
+                    .with_null(options.null.clone())
+                    .with_timestamp_format(stamp.to_owned())
+                    .build(out);
+                writer.write(rows)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts rows and forgets them.
+#[derive(Debug, Default)]
+pub(super) struct Blackhole {
+    rows: u64,
+    epochs: u64,
+}
+
+impl SinkWriter for Blackhole {
+    fn write_epoch(&mut self, _: Epoch, deltas: &[Delta]) -> Result<()> {
+        self.rows += deltas.iter().map(|d| d.num_rows() as u64).sum::<u64>();
+        self.epochs += 1;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        tracing::debug!(rows = self.rows, epochs = self.epochs, "blackhole sink finished");
+        Ok(())
+    }
+}
+
+/// Writes rows to a stream, an epoch at a time.
+pub(super) struct StreamSink<W> {
+    pub(super) out: W,
+    pub(super) flatten: Flatten,
+    pub(super) format: TextFormat,
+    /// Nothing was written yet.
+    pub(super) first: bool,
+}
+
+impl<W: Write + Send> SinkWriter for StreamSink<W> {
+    fn write_epoch(&mut self, _: Epoch, deltas: &[Delta]) -> Result<()> {
+        // An epoch is written as one piece, so that a failure to encode it leaves nothing behind.
+        let mut text = Vec::new();
+        let mut first = self.first;
+        for d in deltas.iter().filter(|d| !d.is_empty()) {
+            let rows = self.flatten.rows(d)?;
+            if rows.num_rows() > 0 {
+                self.format.write(&rows, first, &mut text)?;
+                first = false;
+            }
+        }
+        self.out.write_all(&text).and_then(|()| self.out.flush()).map_err(|e| write_error(&e))?;
+        self.first = first;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.out.flush().map_err(|e| write_error(&e))
+    }
+}
+
+/// One row of NULLs.
+pub(super) fn null_row(schema: &SchemaRef) -> Result<RecordBatch> {
+    let fields: Vec<_> = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect();
+    let columns = schema.fields().iter().map(|f| arrow::array::new_null_array(f.data_type(), 1)).collect();
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+fn write_error(e: &std::io::Error) -> SpateError {
+    SpateError::new(ErrorKind::Io, format!("cannot write to standard output: {e}"))
+}

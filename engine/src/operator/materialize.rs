@@ -1,0 +1,40 @@
+//! Materialize: hands each epoch's changes to the view's store, whole. State is the store.
+
+use std::sync::Arc;
+
+use super::{BarrierInfo, Operator, Output};
+use crate::state::view::ViewStore;
+use crate::state::{TableDef, Tables};
+use crate::types::{Barrier, Delta, Result};
+
+/// Writes one partition of a view.
+#[derive(Debug)]
+pub struct Materialize {
+    store: Arc<ViewStore>,
+    partition: usize,
+    /// The open epoch's changes.
+    epoch: Vec<Delta>,
+}
+
+impl Materialize {
+    /// Writes partition `partition` of `store`.
+    pub fn new(store: Arc<ViewStore>, partition: usize) -> Self {
+        Self { store, partition, epoch: Vec::new() }
+    }
+}
+
+impl Operator for Materialize {
+    fn tables(&self) -> Vec<TableDef> {
+        Vec::new()
+    }
+
+    fn push(&mut self, _: usize, delta: Delta, _: &mut Tables, _: &mut Output) -> Result<()> {
+        self.epoch.push(delta);
+        Ok(())
+    }
+
+    fn barrier(&mut self, info: &BarrierInfo<'_>, _: &mut Tables, _: &mut Output) -> Result<()> {
+        let barrier = Barrier { tick: info.tick, ranges: Arc::new([]), watermark: info.watermark };
+        self.store.apply(self.partition, &barrier, std::mem::take(&mut self.epoch))
+    }
+}

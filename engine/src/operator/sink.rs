@@ -1,0 +1,175 @@
+//! Sink: hands each epoch's net changes to a connector, once per epoch. The task driver calls
+//! `barrier` only when the epoch's record is durable, so nothing is written that could be lost.
+//!
+//! The writer outlives the task: a task that comes back replays epochs that were written
+//! already; those are compared with what was written, and dropped.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::consolidate::consolidate;
+use super::{BarrierInfo, Operator, Output};
+use crate::connector::SinkWriter;
+use crate::state::{TableDef, Tables};
+use crate::types::{Delta, Epoch, Result, SpateError, WATERMARK_MAX};
+
+/// A writer, and how far it has got.
+pub struct SinkTarget {
+    inner: Mutex<Inner>,
+    /// Keep what was written until [`SinkTarget::trim`], to compare replays with.
+    keep: bool,
+}
+
+struct Inner {
+    writer: Box<dyn SinkWriter>,
+    last: Epoch,
+    written: BTreeMap<Epoch, Vec<Delta>>,
+    finished: bool,
+}
+
+impl SinkTarget {
+    /// A target that nothing was written to yet.
+    pub fn new(writer: Box<dyn SinkWriter>, keep: bool) -> Arc<Self> {
+        let inner = Inner { writer, last: 0, written: BTreeMap::new(), finished: false };
+        Arc::new(Self { inner: Mutex::new(inner), keep })
+    }
+
+    fn write(&self, epoch: Epoch, deltas: Vec<Delta>, ended: bool) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if epoch <= inner.last {
+            return inner.check_replay(epoch, &deltas);
+        }
+        inner.last = epoch;
+        if !deltas.is_empty() {
+            inner.writer.write_epoch(epoch, &deltas)?;
+        }
+        if self.keep {
+            inner.written.insert(epoch, deltas);
+        }
+        if ended && !inner.finished {
+            inner.finished = true;
+            inner.writer.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was written up to `epoch`: it is not replayed any more.
+    pub fn trim(&self, epoch: Epoch) {
+        let mut inner = self.inner.lock();
+        inner.written = inner.written.split_off(&(epoch + 1));
+    }
+
+    /// Number of epochs kept to compare with.
+    pub fn kept(&self) -> usize {
+        self.inner.lock().written.len()
+    }
+}
+
+impl Inner {
+    fn check_replay(&self, epoch: Epoch, again: &[Delta]) -> Result<()> {
+        let differs = || SpateError::internal(format!("replay of epoch {epoch} differs from what was written"));
+        let before = self.written.get(&epoch).ok_or_else(differs)?;
+        let (Some(a), Some(b)) = (before.first(), again.first()) else {
+            return if before.is_empty() && again.is_empty() { Ok(()) } else { Err(differs()) };
+        };
+        let (a, b) = (Delta::concat(&a.schema(), before)?, Delta::concat(&b.schema(), again)?);
+        if a.rows() != b.rows() || a.weights_or_ones() != b.weights_or_ones() {
+            return Err(differs());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SinkTarget {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut();
+        if !inner.finished {
+            // The sink is dropped with its query; a failure to flush has nobody left to tell.
+            let _ = inner.writer.finish();
+        }
+    }
+}
+
+/// Writes to a connector.
+pub struct Sink {
+    target: Arc<SinkTarget>,
+    /// The open epoch's changes.
+    epoch: Vec<Delta>,
+    append_only: bool,
+}
+
+impl Sink {
+    /// Writes to `target`; an append-only input needs no netting.
+    pub fn new(target: Arc<SinkTarget>, append_only: bool) -> Self {
+        Self { target, epoch: Vec::new(), append_only }
+    }
+}
+
+impl Operator for Sink {
+    fn tables(&self) -> Vec<TableDef> {
+        Vec::new()
+    }
+
+    fn push(&mut self, _: usize, delta: Delta, _: &mut Tables, _: &mut Output) -> Result<()> {
+        self.epoch.push(delta);
+        Ok(())
+    }
+
+    fn barrier(&mut self, info: &BarrierInfo<'_>, _: &mut Tables, _: &mut Output) -> Result<()> {
+        let mut deltas = std::mem::take(&mut self.epoch);
+        if let Some(first) = deltas.first()
+            && !self.append_only
+        {
+            let schema = first.schema();
+            deltas = consolidate(schema, deltas)?;
+        }
+        self.target.write(info.tick.epoch, deltas, info.watermark == WATERMARK_MAX)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+
+    use super::*;
+    use crate::sim::record::{MemorySink, Written};
+    use crate::types::{Tick, WATERMARK_MIN};
+
+    fn delta(values: &[i64]) -> Delta {
+        let a: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+        Delta::insert(RecordBatch::try_from_iter([("a", a)]).unwrap())
+    }
+
+    fn run(sink: &mut Sink, epoch: Epoch, rows: &[i64]) -> Result<()> {
+        let (mut tables, mut out) = (Tables::default(), Output::default());
+        if !rows.is_empty() {
+            sink.push(0, delta(rows), &mut tables, &mut out)?;
+        }
+        let tick = Tick { incarnation: 1, term: 1, epoch, now_us: 0 };
+        let info = BarrierInfo { tick, watermark: WATERMARK_MIN, input_watermarks: &[] };
+        sink.barrier(&info, &mut tables, &mut out)
+    }
+
+    #[test]
+    fn a_replayed_epoch_is_compared_and_not_written_again() {
+        let written = Written::default();
+        let target = SinkTarget::new(Box::new(MemorySink(written.clone())), true);
+        let mut sink = Sink::new(target.clone(), true);
+        run(&mut sink, 1, &[1, 2]).unwrap();
+        run(&mut sink, 2, &[]).unwrap();
+        run(&mut sink, 3, &[3]).unwrap();
+        let mut again = Sink::new(target.clone(), true);
+        run(&mut again, 1, &[1, 2]).unwrap();
+        assert!(run(&mut again, 2, &[9]).is_err());
+        assert!(run(&mut again, 3, &[4]).is_err());
+        assert!(run(&mut again, 3, &[]).is_err());
+        run(&mut again, 4, &[4]).unwrap();
+        let epochs: Vec<Epoch> = written.lock().iter().map(|(e, _)| *e).collect();
+        assert_eq!(epochs, [1, 3, 4]);
+        target.trim(3);
+        assert_eq!(target.kept(), 1);
+    }
+}

@@ -1,0 +1,212 @@
+//! Plans as text, for EXPLAIN: one line per operator, indented below what reads it, with
+//! its details and, in brackets, what is known of its rows. The text is stable: tests
+//! compare it. Columns are shown as `name@index`.
+
+use std::fmt::{self, Write};
+
+use arrow::datatypes::Schema;
+
+use super::fragment::FragmentGraph;
+use super::{AggCall, Distribution, OpSpec, OrderBy, StreamNode, WatermarkKind};
+
+impl StreamNode {
+    /// The plan as text, with a line break after every operator.
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out, 0);
+        out
+    }
+
+    fn write(&self, out: &mut String, depth: usize) {
+        for _ in 0..depth {
+            out.push_str("  ");
+        }
+        out.push_str(self.op.name());
+        out.push_str(&self.details());
+        out.push_str(&self.known());
+        out.push('\n');
+        for input in &self.inputs {
+            input.write(out, depth + 1);
+        }
+    }
+
+    /// What the operator does, in its input's columns.
+    fn details(&self) -> String {
+        let input = self.inputs.first().map(|n| n.schema.as_ref());
+        let own = Some(self.schema.as_ref());
+        match &self.op {
+            OpSpec::Source(s) => {
+                let mut text = format!(" {} columns={}", s.name, names(own, self.schema.fields().len()));
+                if let Some(w) = s.watermark {
+                    let delay = Micros(w.delay_us);
+                    let _ = write!(text, " watermark={} - {delay}", column(own, w.column));
+                }
+                text
+            }
+            OpSpec::Scan(s) => format!(" {} columns={}", s.name, names(own, self.schema.fields().len())),
+            OpSpec::Values(v) => format!(" rows={}", v.rows.num_rows()),
+            OpSpec::Filter(f) => format!(" {}", f.predicate),
+            OpSpec::Project(p) => {
+                let columns: Vec<String> = p
+                    .exprs
+                    .iter()
+                    .enumerate()
+                    .map(|(i, e)| {
+                        let (text, name) = (e.to_string(), column_name(own, i));
+                        match text.rsplit_once('@') {
+                            Some((plain, _)) if plain == name => text,
+                            _ => format!("{text} AS {name}"),
+                        }
+                    })
+                    .collect();
+                format!(" {}", columns.join(", "))
+            }
+            OpSpec::Unnest(u) => format!(" {}", columns(input, &u.columns)),
+            OpSpec::Aggregate(a) => {
+                let mut text = format!(" group={}", columns(input, &a.group));
+                let calls: Vec<String> = a.calls.iter().map(|c| call(input, c)).collect();
+                let _ = write!(text, " calls=[{}]", calls.join(", "));
+                if let Some(w) = a.window {
+                    let _ = write!(text, " window={}", column(own, w.column));
+                }
+                if a.emit_on_close {
+                    text.push_str(" emit=on-close");
+                }
+                text
+            }
+            OpSpec::Join(j) => {
+                let right = self.inputs.get(1).map(|n| n.schema.as_ref());
+                let on: Vec<String> = j
+                    .left_keys
+                    .iter()
+                    .zip(&j.right_keys)
+                    .map(|(l, r)| {
+                        let op = if j.null_equal { "is not distinct from" } else { "=" };
+                        format!("{} {op} {}", column(input, *l), column(right, *r))
+                    })
+                    .collect();
+                let kind = format!("{:?}", j.kind).to_lowercase();
+                let mut text = format!(" {kind} on=[{}]", on.join(", "));
+                if let Some(f) = &j.filter {
+                    let _ = write!(text, " filter={f}");
+                }
+                text
+            }
+            OpSpec::TopN(t) => {
+                let order: Vec<String> = t.order.iter().map(|o| sort(input, o)).collect();
+                let mut text = format!(" order=[{}]", order.join(", "));
+                if let Some(n) = t.limit {
+                    let _ = write!(text, " limit={n}");
+                }
+                if t.offset > 0 {
+                    let _ = write!(text, " offset={}", t.offset);
+                }
+                text
+            }
+            OpSpec::Exchange(e) => format!(" {}", spread(&self.schema, &e.to)),
+            OpSpec::Materialize(m) => format!(" {}", m.name),
+            OpSpec::Sink(s) => format!(" {}", s.name),
+            OpSpec::Union | OpSpec::Distinct => String::new(),
+        }
+    }
+
+    fn known(&self) -> String {
+        let own = Some(self.schema.as_ref());
+        let p = &self.props;
+        let mut known = vec![if p.append_only { "append-only" } else { "changes" }.to_string()];
+        if let Some(key) = &p.stream_key {
+            known.push(format!("key={}", columns(own, key)));
+        }
+        for w in &p.watermarks {
+            let kind = match w.kind {
+                WatermarkKind::EventTime => "time".to_string(),
+                WatermarkKind::WindowStart { size_us } => format!("start of {}", Micros(size_us)),
+                WatermarkKind::WindowEnd => "end".to_string(),
+            };
+            known.push(format!("watermark={} ({kind})", column(own, w.column)));
+        }
+        known.push(spread(&self.schema, &p.distribution));
+        format!(" [{}]", known.join(", "))
+    }
+}
+
+impl FragmentGraph {
+    /// The fragments as text, producers first.
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        for f in &self.fragments {
+            let _ = write!(out, "Fragment {} tasks={}", f.id, f.parallelism);
+            if !f.inputs.is_empty() {
+                let from: Vec<String> = f.inputs.iter().map(ToString::to_string).collect();
+                let _ = write!(out, " from=[{}]", from.join(", "));
+            }
+            if let Some(to) = &f.to {
+                let how = spread(&f.root.schema, &to.exchange.to);
+                let _ = write!(out, " to={} input={} {how}", to.consumer, to.input);
+            }
+            out.push('\n');
+            f.root.write(&mut out, 1);
+        }
+        out
+    }
+}
+
+fn column_name(schema: Option<&Schema>, index: usize) -> &str {
+    schema.and_then(|s| s.fields().get(index)).map_or("?", |f| f.name())
+}
+
+fn column(schema: Option<&Schema>, index: usize) -> String {
+    format!("{}@{index}", column_name(schema, index))
+}
+
+fn columns(schema: Option<&Schema>, indices: &[usize]) -> String {
+    let names: Vec<String> = indices.iter().map(|&i| column(schema, i)).collect();
+    format!("[{}]", names.join(", "))
+}
+
+fn names(schema: Option<&Schema>, count: usize) -> String {
+    let names: Vec<&str> = (0..count).map(|i| column_name(schema, i)).collect();
+    format!("[{}]", names.join(", "))
+}
+
+fn call(input: Option<&Schema>, c: &AggCall) -> String {
+    let distinct = if c.distinct { "distinct " } else { "" };
+    let arg = c.arg.map_or("*".to_string(), |a| column(input, a));
+    let filter = c.filter.map_or(String::new(), |f| format!(" filter {}", column(input, f)));
+    format!("{}({distinct}{arg}){filter}", c.func)
+}
+
+fn sort(input: Option<&Schema>, o: &OrderBy) -> String {
+    let mut text = column(input, o.column);
+    if o.descending {
+        text.push_str(" desc");
+    }
+    // PostgreSQL takes NULL for the greatest value; only the other order is said.
+    if o.nulls_first != o.descending {
+        text.push_str(if o.nulls_first { " nulls first" } else { " nulls last" });
+    }
+    text
+}
+
+fn spread(schema: &Schema, d: &Distribution) -> String {
+    match d {
+        Distribution::Any => "any".to_string(),
+        Distribution::Single => "single".to_string(),
+        Distribution::Hash(c) => format!("hash{}", columns(Some(schema), c)),
+        Distribution::Broadcast => "broadcast".to_string(),
+    }
+}
+
+/// Microseconds, shown in the greatest unit that needs no fraction.
+struct Micros(i64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(i64, &str); 5] =
+            [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")];
+        match UNITS.iter().find(|(us, _)| self.0 != 0 && self.0 % us == 0) {
+            Some((us, unit)) => write!(f, "{} {unit}", self.0 / us),
+            None => write!(f, "{} us", self.0),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+# `just` lists these; each is also a plain cargo command.
+
+default:
+    @just --list
+
+# What CI runs.
+ci:
+    .ci/run
+
+# Format and lints.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# All tests.
+test:
+    cargo test --workspace
+
+# The SQL suites.
+slt *PATHS="sql-tests/slt":
+    cargo run --bin spate -- slt {{PATHS}}
+
+# The tour of the README.
+tour:
+    cargo run --release --bin spate -- -f examples/tour.sql
+
+# Benchmarks; a release build.
+bench *ARGS:
+    cargo run --release -p spate-benches --bin foundation -- {{ARGS}}
+
+# The whole test suite again and again, until it fails or N rounds are over.
+soak N="20":
+    for i in $(seq {{N}}); do echo "round $i"; cargo test --workspace --quiet || exit 1; done
+
+# Licences and advisories of dependencies (needs cargo-deny).
+deny:
+    cargo deny check

@@ -1,0 +1,317 @@
+//! Refusals: what DataFusion would silently ignore (in any query), and what has no
+//! incremental form yet (in a continuous one), each by name and, where known, with its
+//! place in the text.
+
+use std::ops::ControlFlow;
+
+use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_expr::{Expr, LogicalPlan, Volatility};
+use datafusion_sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
+use datafusion_sql::sqlparser::tokenizer::Span;
+use spate_engine::types::error::{Result, SpateError};
+
+/// Functions whose value depends on when the query runs.
+const CLOCK_FUNCTIONS: &[&str] =
+    &["now", "current_timestamp", "current_date", "current_time", "today", "localtime", "localtimestamp"];
+
+/// Functions whose value differs from call to call.
+const RANDOM_FUNCTIONS: &[&str] = &["random", "uuid", "gen_random_uuid"];
+
+/// Checks a query's text as parsed.
+pub(super) fn query(query: &ast::Query, continuous: bool) -> Result<()> {
+    match query.visit(&mut Refuser { continuous }) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Checks the bound plan of a continuous query for what the text does not show (functions
+/// that vary, wherever they came from; scalar subqueries that may give several rows).
+pub(super) fn continuous_plan(plan: &LogicalPlan) -> Result<()> {
+    let mut refused = None;
+    let walked = plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::RecursiveQuery(_) = node {
+            refused = Some(not_yet("WITH RECURSIVE"));
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        node.apply_expressions(|e| {
+            e.apply(|e| {
+                refused = continuous_expr(e);
+                Ok(if refused.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })
+    });
+    walked.map_err(super::bind_error)?;
+    refused.map_or(Ok(()), Err)
+}
+
+/// Checks the bound plan of any query for what DataFusion answers wrongly: it loses the
+/// HAVING of a correlated subquery.
+pub(super) fn plan(plan: &LogicalPlan) -> Result<()> {
+    let mut wrong = false;
+    let walked = plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Subquery(s) = node {
+            wrong |= !s.outer_ref_columns.is_empty() && has_having(&s.subquery);
+        }
+        node.apply_expressions(|e| {
+            e.apply(|e| {
+                if let Expr::ScalarSubquery(s) = e {
+                    wrong |= !s.outer_ref_columns.is_empty() && has_having(&s.subquery);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    });
+    walked.map_err(super::bind_error)?;
+    if wrong {
+        return Err(ignored("HAVING in a correlated subquery")
+            .with_hint("join with a grouped subquery, or test the value outside"));
+    }
+    Ok(())
+}
+
+/// Whether a condition stands over a plan's topmost aggregate.
+fn has_having(plan: &LogicalPlan) -> bool {
+    fn finds_aggregate(plan: &LogicalPlan) -> bool {
+        match plan {
+            LogicalPlan::Aggregate(_) => true,
+            LogicalPlan::Projection(p) => finds_aggregate(&p.input),
+            LogicalPlan::Filter(f) => finds_aggregate(&f.input),
+            LogicalPlan::SubqueryAlias(a) => finds_aggregate(&a.input),
+            _ => false,
+        }
+    }
+    match plan {
+        LogicalPlan::Filter(f) => finds_aggregate(&f.input),
+        LogicalPlan::Projection(p) => has_having(&p.input),
+        LogicalPlan::SubqueryAlias(a) => has_having(&a.input),
+        LogicalPlan::Sort(s) => has_having(&s.input),
+        LogicalPlan::Limit(l) => has_having(&l.input),
+        LogicalPlan::Distinct(d) => has_having(d.input()),
+        _ => false,
+    }
+}
+
+fn continuous_expr(e: &Expr) -> Option<SpateError> {
+    match e {
+        Expr::ScalarFunction(f) => {
+            let name = f.func.name();
+            if CLOCK_FUNCTIONS.contains(&name) {
+                return Some(clock(name));
+            }
+            if f.func.signature().volatility == Volatility::Volatile {
+                return Some(volatile(name));
+            }
+            None
+        }
+        Expr::HigherOrderFunction(_) | Expr::Lambda(_) | Expr::LambdaVariable(_) => Some(not_yet("a lambda function")),
+        Expr::WindowFunction(_) => Some(not_yet("a window function (OVER)")),
+        Expr::ScalarVariable(..) => Some(not_yet("a variable")),
+        Expr::Placeholder(p) => {
+            Some(SpateError::unsupported(format!("parameter {} cannot be used in a continuous query", p.id)))
+        }
+        Expr::ScalarSubquery(s) if !at_most_one_row(&s.subquery) => Some(
+            not_yet("a scalar subquery that may return more than one row")
+                .with_hint("aggregate inside the subquery, as in (SELECT max(x) FROM t)"),
+        ),
+        _ => None,
+    }
+}
+
+/// Whether a plan cannot give more than one row (per outer row, when correlated).
+fn at_most_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(p) => at_most_one_row(&p.input),
+        LogicalPlan::Filter(f) => at_most_one_row(&f.input),
+        LogicalPlan::SubqueryAlias(s) => at_most_one_row(&s.input),
+        LogicalPlan::Sort(s) => at_most_one_row(&s.input),
+        LogicalPlan::Aggregate(a) => a.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(_) => true,
+        _ => false,
+    }
+}
+
+fn not_yet(what: &str) -> SpateError {
+    SpateError::unsupported(format!("{what} is not supported in a continuous query yet"))
+}
+
+fn clock(name: &str) -> SpateError {
+    SpateError::unsupported(format!("{name}() cannot be used in a continuous query: its value changes with time"))
+}
+
+fn volatile(name: &str) -> SpateError {
+    SpateError::unsupported(format!(
+        "{name}() cannot be used in a continuous query: its value differs from call to call"
+    ))
+}
+
+fn ignored(what: &str) -> SpateError {
+    SpateError::unsupported(format!("{what} is not supported"))
+}
+
+/// Puts the place where `span` starts on an error, when it is known.
+pub(super) fn at_span(error: SpateError, span: Span) -> SpateError {
+    if span.start.line > 0 { error.at(span.start.line, span.start.column) } else { error }
+}
+
+struct Refuser {
+    continuous: bool,
+}
+
+type Flow = ControlFlow<SpateError>;
+
+fn refuse_if(condition: bool, error: impl FnOnce() -> SpateError) -> Flow {
+    if condition { ControlFlow::Break(error()) } else { ControlFlow::Continue(()) }
+}
+
+/// DataFusion takes the merged column of USING from the left side, which is NULL where a
+/// right or full join has no left row.
+fn merged_columns(join: &ast::Join) -> Flow {
+    let (name, constraint) = match &join.join_operator {
+        ast::JoinOperator::Right(c) | ast::JoinOperator::RightOuter(c) => ("RIGHT JOIN", c),
+        ast::JoinOperator::FullOuter(c) => ("FULL JOIN", c),
+        _ => return ControlFlow::Continue(()),
+    };
+    let how = match constraint {
+        ast::JoinConstraint::Using(_) => format!("{name} with USING"),
+        ast::JoinConstraint::Natural => format!("NATURAL {name}"),
+        _ => return ControlFlow::Continue(()),
+    };
+    let error = ignored(&how).with_hint("use ON, and coalesce the columns");
+    ControlFlow::Break(at_span(error, join.span()))
+}
+
+impl Refuser {
+    fn set_expr(&self, body: &ast::SetExpr) -> Flow {
+        match body {
+            ast::SetExpr::SetOperation { op, left, right, .. } => {
+                let name = match op {
+                    ast::SetOperator::Intersect => Some("INTERSECT"),
+                    ast::SetOperator::Except | ast::SetOperator::Minus => Some("EXCEPT"),
+                    ast::SetOperator::Union => None,
+                };
+                if let (Some(name), true) = (name, self.continuous) {
+                    return ControlFlow::Break(at_span(not_yet(name), right.span()));
+                }
+                self.set_expr(left)?;
+                self.set_expr(right)
+            }
+            ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) | ast::SetExpr::Merge(_) => {
+                ControlFlow::Break(at_span(ignored("a data-changing statement inside a query"), body.span()))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Visitor for Refuser {
+    type Break = SpateError;
+
+    fn pre_visit_query(&mut self, q: &ast::Query) -> Flow {
+        let at = q.span();
+        refuse_if(!q.locks.is_empty(), || at_span(ignored("FOR UPDATE or FOR SHARE"), at))?;
+        refuse_if(q.for_clause.is_some(), || at_span(ignored("FOR XML, JSON or BROWSE"), at))?;
+        refuse_if(q.settings.is_some(), || at_span(ignored("SETTINGS"), at))?;
+        refuse_if(q.format_clause.is_some(), || at_span(ignored("FORMAT"), at))?;
+        refuse_if(q.fetch.is_some(), || at_span(ignored("FETCH"), at).with_hint("use LIMIT"))?;
+        if self.continuous
+            && let Some(with) = &q.with
+        {
+            refuse_if(with.recursive, || at_span(not_yet("WITH RECURSIVE"), with.span()))?;
+        }
+        self.set_expr(&q.body)
+    }
+
+    fn pre_visit_select(&mut self, s: &ast::Select) -> Flow {
+        let at = s.span();
+        refuse_if(s.into.is_some(), || at_span(ignored("SELECT INTO"), at).with_hint("use CREATE TABLE AS"))?;
+        refuse_if(s.prewhere.is_some(), || at_span(ignored("PREWHERE"), at))?;
+        refuse_if(!s.connect_by.is_empty(), || at_span(ignored("CONNECT BY"), at))?;
+        refuse_if(s.value_table_mode.is_some(), || at_span(ignored("SELECT AS VALUE or STRUCT"), at))?;
+        refuse_if(s.select_modifiers.is_some(), || at_span(ignored("a MySQL SELECT modifier"), at))?;
+        refuse_if(!s.distribute_by.is_empty(), || at_span(ignored("DISTRIBUTE BY"), at))?;
+        for join in s.from.iter().flat_map(|t| &t.joins) {
+            merged_columns(join)?;
+        }
+        if !self.continuous {
+            return ControlFlow::Continue(());
+        }
+        refuse_if(matches!(s.distinct, Some(ast::Distinct::On(_))), || at_span(not_yet("SELECT DISTINCT ON"), at))?;
+        refuse_if(s.qualify.is_some(), || at_span(not_yet("QUALIFY"), at))?;
+        if let ast::GroupByExpr::Expressions(exprs, modifiers) = &s.group_by {
+            refuse_if(!modifiers.is_empty(), || at_span(not_yet("a GROUP BY modifier"), at))?;
+            for e in exprs {
+                let name = match e {
+                    ast::Expr::GroupingSets(_) => "GROUPING SETS",
+                    ast::Expr::Cube(_) => "CUBE",
+                    ast::Expr::Rollup(_) => "ROLLUP",
+                    _ => continue,
+                };
+                return ControlFlow::Break(at_span(not_yet(name), at));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, t: &ast::TableFactor) -> Flow {
+        let at = t.span();
+        match t {
+            ast::TableFactor::Table {
+                with_hints,
+                version,
+                with_ordinality,
+                partitions,
+                json_path,
+                sample,
+                index_hints,
+                ..
+            } => {
+                refuse_if(sample.is_some(), || at_span(ignored("TABLESAMPLE"), at))?;
+                refuse_if(version.is_some(), || at_span(ignored("a table version (FOR SYSTEM_TIME AS OF)"), at))?;
+                refuse_if(*with_ordinality, || at_span(ignored("WITH ORDINALITY"), at))?;
+                refuse_if(!with_hints.is_empty() || !index_hints.is_empty(), || at_span(ignored("a table hint"), at))?;
+                refuse_if(!partitions.is_empty(), || at_span(ignored("PARTITION"), at))?;
+                refuse_if(json_path.is_some(), || at_span(ignored("a JSON path after a table"), at))
+            }
+            ast::TableFactor::Derived { sample, .. } => {
+                refuse_if(sample.is_some(), || at_span(ignored("TABLESAMPLE"), at))
+            }
+            ast::TableFactor::Function { with_ordinality, .. } | ast::TableFactor::UNNEST { with_ordinality, .. } => {
+                refuse_if(*with_ordinality, || at_span(ignored("WITH ORDINALITY"), at))
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, e: &ast::Expr) -> Flow {
+        if !self.continuous {
+            return ControlFlow::Continue(());
+        }
+        let refused = match e {
+            ast::Expr::Function(f) if f.over.is_some() => Some(not_yet("a window function (OVER)")),
+            ast::Expr::Function(f) => {
+                let name = f.name.to_string().to_ascii_lowercase();
+                if CLOCK_FUNCTIONS.contains(&name.as_str()) {
+                    Some(clock(&name))
+                } else if RANDOM_FUNCTIONS.contains(&name.as_str()) {
+                    Some(volatile(&name))
+                } else {
+                    None
+                }
+            }
+            ast::Expr::InSubquery { .. } => Some(not_yet("IN (subquery)")),
+            ast::Expr::Exists { .. } => Some(not_yet("EXISTS (subquery)")),
+            ast::Expr::AnyOp { right, .. } if matches!(right.as_ref(), ast::Expr::Subquery(_)) => {
+                Some(not_yet("ANY (subquery)"))
+            }
+            ast::Expr::AllOp { right, .. } if matches!(right.as_ref(), ast::Expr::Subquery(_)) => {
+                Some(not_yet("ALL (subquery)"))
+            }
+            _ => None,
+        };
+        match refused {
+            Some(error) => ControlFlow::Break(at_span(error, e.span())),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! DataFusion's planning errors in the house form: kind, PostgreSQL-style message, place
+//! in the statement, "did you mean".
+
+use arrow::error::ArrowError;
+use datafusion_common::{Column, DataFusionError, SchemaError};
+use spate_engine::types::error::{ErrorKind, SpateError};
+
+use crate::sql::did_you_mean;
+
+/// Turns a planning error into ours.
+pub fn bind_error(e: DataFusionError) -> SpateError {
+    let position = e
+        .diagnostic()
+        .and_then(|d| d.span)
+        .map(|s| (s.start.line, s.start.column))
+        .or_else(|| column_position(&e))
+        .filter(|(line, _)| *line > 0);
+    let own = spate_error(&e);
+    let carried = own.is_some();
+    let error = own.unwrap_or_else(|| translate(&e));
+    match position {
+        // An error of ours knows its place, or has none worth telling.
+        Some((line, column)) if error.position().is_none() && !(carried && error.kind() == ErrorKind::Internal) => {
+            error.at(line, column)
+        }
+        _ => error,
+    }
+}
+
+/// The same error without its place (it was in another text).
+pub(super) fn without_position(e: &SpateError) -> SpateError {
+    let plain = SpateError::new(e.kind(), e.message());
+    match e.hint() {
+        Some(hint) => plain.with_hint(hint),
+        None => plain,
+    }
+}
+
+/// An error of ours that travelled through DataFusion.
+fn spate_error(e: &DataFusionError) -> Option<SpateError> {
+    match e {
+        DataFusionError::External(inner) => match inner.downcast_ref::<SpateError>() {
+            Some(own) => Some(own.clone()),
+            None => inner.downcast_ref::<DataFusionError>().and_then(spate_error),
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => spate_error(inner),
+        DataFusionError::Shared(inner) => spate_error(inner),
+        DataFusionError::Collection(errors) => errors.first().and_then(spate_error),
+        _ => None,
+    }
+}
+
+fn root(e: &DataFusionError) -> &DataFusionError {
+    match e {
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => root(inner),
+        DataFusionError::Shared(inner) => root(inner),
+        DataFusionError::Collection(errors) => errors.first().map_or(e, root),
+        _ => e,
+    }
+}
+
+fn column_position(e: &DataFusionError) -> Option<(u64, u64)> {
+    let field = match root(e) {
+        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
+            SchemaError::FieldNotFound { field, .. } | SchemaError::AmbiguousReference { field } => field,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    field.spans.first().map(|s| (s.start.line, s.start.column))
+}
+
+fn column_name(column: &Column) -> String {
+    match &column.relation {
+        Some(relation) => format!("{relation}.{}", column.name),
+        None => column.name.clone(),
+    }
+}
+
+fn translate(e: &DataFusionError) -> SpateError {
+    match root(e) {
+        DataFusionError::SchemaError(inner, _) => schema_error(inner),
+        DataFusionError::Plan(message) if message.starts_with("Invalid function '") => {
+            let name = message["Invalid function '".len()..].split('\'').next().unwrap_or_default();
+            let error = SpateError::new(ErrorKind::NotFound, format!("function {name} does not exist"));
+            match did_you_mean(name, super::context::function_names()) {
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error,
+            }
+        }
+        DataFusionError::Plan(message) if message.contains("require unique expression names") => {
+            SpateError::new(ErrorKind::Type, "two columns of a SELECT list have the same name")
+                .with_hint("give them different names with AS")
+        }
+        DataFusionError::Plan(message) => SpateError::new(ErrorKind::Type, lower_first(first_line(message))),
+        DataFusionError::NotImplemented(message) => {
+            SpateError::unsupported(format!("not supported yet: {}", lower_first(first_line(message))))
+        }
+        DataFusionError::ArrowError(a, _) => arrow_error(a),
+        DataFusionError::Execution(message) => SpateError::new(ErrorKind::Evaluation, lower_first(first_line(message))),
+        other => {
+            let message = other.strip_backtrace();
+            let kind = match other {
+                DataFusionError::SQL(..) => ErrorKind::Syntax,
+                DataFusionError::ResourcesExhausted(_) => ErrorKind::Limit,
+                _ => ErrorKind::Internal,
+            };
+            SpateError::new(kind, message)
+        }
+    }
+}
+
+fn arrow_error(e: &ArrowError) -> SpateError {
+    let message = match e {
+        ArrowError::DivideByZero => "division by zero",
+        ArrowError::CastError(m)
+        | ArrowError::ParseError(m)
+        | ArrowError::ComputeError(m)
+        | ArrowError::InvalidArgumentError(m)
+        | ArrowError::ArithmeticOverflow(m) => m,
+        other => return SpateError::from(DataFusionError::from(ArrowError::ComputeError(other.to_string()))),
+    };
+    SpateError::new(ErrorKind::Evaluation, lower_first(first_line(message)))
+}
+
+fn schema_error(e: &SchemaError) -> SpateError {
+    match e {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let error =
+                SpateError::new(ErrorKind::NotFound, format!("column \"{}\" does not exist", column_name(field)));
+            let names: Vec<&str> = valid_fields.iter().map(|c| c.name.as_str()).collect();
+            if names.contains(&field.name.as_str()) {
+                let mut tables: Vec<String> =
+                    valid_fields.iter().filter(|c| c.name == field.name).map(column_name).collect();
+                tables.sort();
+                return error.with_hint(format!("did you mean \"{}\"?", tables.join("\" or \"")));
+            }
+            match did_you_mean(&field.name, names) {
+                Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                None => error,
+            }
+        }
+        SchemaError::AmbiguousReference { field } => {
+            SpateError::new(ErrorKind::Type, format!("column reference \"{}\" is ambiguous", field.name))
+                .with_hint("put the table's name or alias before it")
+        }
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+            SpateError::new(ErrorKind::Type, format!("column \"{name}\" is specified more than once"))
+                .with_hint("give the columns different names with AS")
+        }
+    }
+}
+
+fn first_line(s: &str) -> &str {
+    s.lines().next().unwrap_or(s).trim_end_matches('.')
+}
+
+fn lower_first(s: &str) -> String {
+    let mut chars = s.chars();
+    match (chars.next(), chars.clone().next()) {
+        // An acronym keeps its case.
+        (Some(a), Some(b)) if a.is_uppercase() && !b.is_uppercase() => a.to_lowercase().chain(chars).collect(),
+        _ => s.to_string(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Names of output columns as PostgreSQL gives them: a function's result is called like the
+//! function, a cast like what it casts, CASE `case`. Where that would make two columns of one
+//! list alike, and for all other expressions, the name stays the expression's text.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{self, Expr, Query, SelectItem, SetExpr, VisitMut, VisitorMut};
+
+/// Names the unnamed columns of a query and of all queries within it.
+pub(super) fn name_columns(query: &mut Query) {
+    let _ = query.visit(&mut Namer);
+}
+
+struct Namer;
+
+impl VisitorMut for Namer {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        body(&mut query.body);
+        ControlFlow::Continue(())
+    }
+}
+
+fn body(set: &mut SetExpr) {
+    match set {
+        SetExpr::Select(select) => list(&mut select.projection),
+        SetExpr::SetOperation { left, right, .. } => {
+            body(left);
+            body(right);
+        }
+        // Nested queries are visited by themselves.
+        _ => {}
+    }
+}
+
+fn list(items: &mut [SelectItem]) {
+    let wild = |i: &SelectItem| matches!(i, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    if items.iter().any(wild) {
+        return;
+    }
+    let names: Vec<Option<String>> = items
+        .iter()
+        .map(|i| match i {
+            SelectItem::UnnamedExpr(e) => name_of(e),
+            SelectItem::ExprWithAlias { alias, .. } => Some(crate::sql::fold(alias)),
+            _ => None,
+        })
+        .collect();
+    for (i, item) in items.iter_mut().enumerate() {
+        let Some(name) = names.get(i).cloned().flatten() else { continue };
+        if names.iter().filter(|n| n.as_deref() == Some(&name)).count() > 1 {
+            continue;
+        }
+        if let SelectItem::UnnamedExpr(e) = item
+            && !matches!(e, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        {
+            let alias = ast::Ident::with_quote('"', name);
+            *item = SelectItem::ExprWithAlias { expr: e.clone(), alias };
+        }
+    }
+}
+
+fn name_of(e: &Expr) -> Option<String> {
+    match e {
+        Expr::Identifier(i) => Some(crate::sql::fold(i)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(crate::sql::fold),
+        Expr::Function(f) => f.name.0.last().and_then(|p| p.as_ident()).map(crate::sql::fold),
+        Expr::Cast { expr, .. } => name_of(expr),
+        Expr::Nested(inner) => name_of(inner),
+        Expr::Case { .. } => Some("case".to_owned()),
+        Expr::Extract { .. } => Some("extract".to_owned()),
+        Expr::Substring { .. } => Some("substring".to_owned()),
+        Expr::Trim { .. } => Some("trim".to_owned()),
+        Expr::Ceil { .. } => Some("ceil".to_owned()),
+        Expr::Floor { .. } => Some("floor".to_owned()),
+        Expr::Position { .. } => Some("position".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn check(sql: &str, expect: &str) {
+        let mut q = crate::sql::parse_query(sql).unwrap();
+        name_columns(&mut q);
+        assert_eq!(q.to_string(), expect);
+    }
+
+    #[test]
+    fn functions_casts_and_cases_get_postgresql_names() {
+        check("SELECT count(*), max(a) FROM t", "SELECT count(*) AS \"count\", max(a) AS \"max\" FROM t");
+        check("SELECT CAST(a AS INT), a + 1 FROM t", "SELECT CAST(a AS INT) AS \"a\", a + 1 FROM t");
+        check(
+            "SELECT CASE WHEN a THEN 1 END FROM (SELECT lower(b) FROM u) AS t",
+            "SELECT CASE WHEN a THEN 1 END AS \"case\" FROM (SELECT lower(b) AS \"lower\" FROM u) AS t",
+        );
+    }
+
+    #[test]
+    fn names_that_would_clash_stay_as_they_are() {
+        check("SELECT sum(a), sum(b) FROM t", "SELECT sum(a), sum(b) FROM t");
+        check("SELECT count, count(*) FROM t", "SELECT count, count(*) FROM t");
+        check("SELECT *, count(*) FROM t", "SELECT *, count(*) FROM t");
+    }
+}

@@ -1,0 +1,211 @@
+//! GROUP BY: keys and arguments become columns first, then one Aggregate over them.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion_expr::expr::AggregateFunction;
+use datafusion_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
+use spate_engine::plan::{
+    AggCall, AggFunc, AggregateSpec, Distribution, ExprRef, OpSpec, ProjectSpec, Properties, StreamNode,
+    WatermarkColumn, WatermarkKind,
+};
+use spate_engine::types::error::{ErrorKind, Result, SpateError};
+
+use super::{Lowered, Lowerer, expr, project, stream_schema, unaliased};
+
+impl Lowerer {
+    pub(super) fn aggregate(&self, a: &Aggregate, on_close: bool) -> Result<Lowered> {
+        // Only one stateful operator can wait for windows: the topmost.
+        let input = self.node(&a.input, false)?.node;
+        let schema = stream_schema(&LogicalPlan::Aggregate(a.clone()));
+        let mut columns = Columns { aggregate: a, exprs: Vec::new(), watermarks: Vec::new() };
+        let mut group = Vec::with_capacity(a.group_expr.len());
+        for e in &a.group_expr {
+            if let Expr::GroupingSet(_) = unaliased(e) {
+                return Err(refuse("GROUPING SETS, CUBE or ROLLUP"));
+            }
+            group.push(columns.place(e, &input)?);
+        }
+        let mut calls = Vec::with_capacity(a.aggr_expr.len());
+        for (i, e) in a.aggr_expr.iter().enumerate() {
+            let Expr::AggregateFunction(f) = unaliased(e) else {
+                return Err(refuse(&format!("the aggregate expression {}", e.human_display())));
+            };
+            let result_type = schema.field(a.group_expr.len() + i).data_type().clone();
+            calls.push(columns.call(f, result_type, &input)?);
+        }
+        let input = columns.apply(input, &mut group, &mut calls, self.anyhow())?;
+
+        let append_only_input = input.props.append_only;
+        let window = if append_only_input { window_of(&group, &input.props) } else { None };
+        if on_close {
+            if !append_only_input {
+                return Err(SpateError::unsupported(
+                    "EMIT ON WINDOW CLOSE needs append-only input, and this query's input may take rows back",
+                ));
+            }
+            if window.is_none() {
+                return Err(SpateError::unsupported(
+                    "EMIT ON WINDOW CLOSE needs a GROUP BY column that the watermark closes",
+                )
+                .with_hint(
+                    "group by window_start or window_end of TUMBLE(…) or HOP(…) over a source with WATERMARK FOR",
+                ));
+            }
+        }
+        let needed = if group.is_empty() { Distribution::Single } else { Distribution::Hash(group.clone()) };
+        let input = self.require(input, needed);
+        let keys: Vec<usize> = (0..group.len()).collect();
+        let watermarks = group
+            .iter()
+            .enumerate()
+            .filter_map(|(column, from)| {
+                let w = input.props.watermarks.iter().find(|w| w.column == *from)?;
+                Some(WatermarkColumn { column, kind: w.kind })
+            })
+            .filter(|_| append_only_input)
+            .collect();
+        let props = Properties {
+            append_only: on_close,
+            stream_key: Some(keys.clone()),
+            watermarks,
+            distribution: match input.props.distribution {
+                Distribution::Single => Distribution::Single,
+                _ => Distribution::Hash(keys),
+            },
+        };
+        let spec = AggregateSpec { group, calls, append_only_input, window, emit_on_close: on_close };
+        Ok(StreamNode { op: OpSpec::Aggregate(spec), schema, props, inputs: vec![input] }.into())
+    }
+}
+
+fn refuse(what: &str) -> SpateError {
+    SpateError::unsupported(format!("{what} is not supported in a continuous query yet"))
+}
+
+/// The group column whose windows end the groups: an end or start before a bare time. The
+/// column is counted among the outputs (which start with the keys).
+fn window_of(group: &[usize], props: &Properties) -> Option<WatermarkColumn> {
+    let rank = |kind: WatermarkKind| match kind {
+        WatermarkKind::WindowEnd => 0,
+        WatermarkKind::WindowStart { .. } => 1,
+        WatermarkKind::EventTime => 2,
+    };
+    group
+        .iter()
+        .enumerate()
+        .filter_map(|(column, from)| {
+            let w = props.watermarks.iter().find(|w| w.column == *from)?;
+            Some(WatermarkColumn { column, kind: w.kind })
+        })
+        .min_by_key(|w| rank(w.kind))
+}
+
+/// The columns that an aggregate reads: input columns, or expressions to compute first.
+struct Columns<'a> {
+    aggregate: &'a Aggregate,
+    exprs: Vec<&'a Expr>,
+    watermarks: Vec<(usize, WatermarkKind)>,
+}
+
+impl<'a> Columns<'a> {
+    /// The place of `e` among the computed columns.
+    fn place(&mut self, e: &'a Expr, input: &StreamNode) -> Result<usize> {
+        let e = unaliased(e);
+        if let Some(at) = self.exprs.iter().position(|x| *x == e) {
+            return Ok(at);
+        }
+        let at = self.exprs.len();
+        if let Some(kind) = expr::watermark_of(e, self.aggregate.input.schema(), &input.props) {
+            self.watermarks.push((at, kind));
+        }
+        self.exprs.push(e);
+        Ok(at)
+    }
+
+    fn call(&mut self, f: &'a AggregateFunction, result_type: DataType, input: &StreamNode) -> Result<AggCall> {
+        let name = f.func.name();
+        let func = match name {
+            "count" => AggFunc::Count,
+            "sum" => AggFunc::Sum,
+            "avg" => AggFunc::Avg,
+            "min" => AggFunc::Min,
+            "max" => AggFunc::Max,
+            _ => return Err(refuse(&format!("aggregate function {name}"))),
+        };
+        let params = &f.params;
+        if params.null_treatment.is_some() {
+            return Err(refuse(&format!("IGNORE or RESPECT NULLS in {name}")));
+        }
+        let [arg] = params.args.as_slice() else {
+            return Err(refuse(&format!("{name} of {} arguments", params.args.len())));
+        };
+        let schema = self.aggregate.input.schema();
+        let arg_type = arg.get_type(schema).map_err(crate::bind::bind_error)?;
+        check_types(func, &arg_type, &result_type)?;
+        // count(*) comes as the count of a constant.
+        let every_row = func == AggFunc::Count
+            && !params.distinct
+            && matches!(unaliased(arg), Expr::Literal(value, _) if !value.is_null());
+        let arg = if every_row { None } else { Some(self.place(arg, input)?) };
+        let filter = params.filter.as_deref().map(|f| self.place(f, input)).transpose()?;
+        Ok(AggCall { func, arg, distinct: params.distinct, filter, arg_type, result_type })
+    }
+
+    /// Computes the columns, unless all of them are there already, and makes `group` and
+    /// `calls` speak of the columns as they lie then.
+    fn apply(
+        self,
+        input: StreamNode,
+        group: &mut [usize],
+        calls: &mut [AggCall],
+        anyhow: Distribution,
+    ) -> Result<StreamNode> {
+        let from = self.aggregate.input.schema();
+        let mut plain = Vec::with_capacity(self.exprs.len());
+        for e in &self.exprs {
+            plain.push(expr::plain_column(e, from)?);
+        }
+        if let Some(places) = plain.iter().copied().collect::<Option<Vec<usize>>>() {
+            let at = |i: usize| places.get(i).copied().unwrap_or(i);
+            for g in group {
+                *g = at(*g);
+            }
+            for c in calls {
+                c.arg = c.arg.map(at);
+                c.filter = c.filter.map(at);
+            }
+            return Ok(input);
+        }
+        let exprs: Vec<ExprRef> = self.exprs.iter().map(|e| expr::physical(e, from)).collect::<Result<_>>()?;
+        let mut fields = Vec::with_capacity(exprs.len());
+        for e in &self.exprs {
+            let (_, field) = e.to_field(from).map_err(crate::bind::bind_error)?;
+            fields.push(Field::new(e.human_display().to_string(), field.data_type().clone(), true));
+        }
+        let mut props = project::through(&input.props, &plain, anyhow);
+        props.watermarks =
+            self.watermarks.iter().map(|(column, kind)| WatermarkColumn { column: *column, kind: *kind }).collect();
+        Ok(StreamNode {
+            op: OpSpec::Project(ProjectSpec { exprs }),
+            schema: Arc::new(Schema::new(fields)),
+            props,
+            inputs: vec![input],
+        })
+    }
+}
+
+fn check_types(func: AggFunc, arg: &DataType, result: &DataType) -> Result<()> {
+    let ok = match func {
+        AggFunc::Count => *result == DataType::Int64,
+        AggFunc::Sum | AggFunc::Avg => arg.is_numeric() && result.is_numeric(),
+        AggFunc::Min | AggFunc::Max => !arg.is_nested() && arg == result,
+    };
+    if ok {
+        return Ok(());
+    }
+    Err(SpateError::new(
+        ErrorKind::Unsupported,
+        format!("{func} of type {arg} is not supported in a continuous query yet"),
+    ))
+}

@@ -1,0 +1,23 @@
+//! WHERE, HAVING: rows stay as they are, so every property does.
+
+use std::sync::Arc;
+
+use datafusion_expr::Filter;
+use spate_engine::plan::{FilterSpec, OpSpec, StreamNode};
+use spate_engine::types::error::Result;
+
+use super::{Lowered, Lowerer, expr};
+
+impl Lowerer {
+    pub(super) fn filter(&self, f: &Filter, on_close: bool) -> Result<Lowered> {
+        let input = self.node(&f.input, on_close)?;
+        let predicate = expr::physical(&f.predicate, f.input.schema())?;
+        let node = StreamNode {
+            op: OpSpec::Filter(FilterSpec { predicate }),
+            schema: Arc::clone(&input.node.schema),
+            props: input.node.props.clone(),
+            inputs: vec![input.node],
+        };
+        Ok(Lowered { node, window_lists: input.window_lists })
+    }
+}

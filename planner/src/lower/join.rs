@@ -1,0 +1,186 @@
+//! Joins: equi keys become columns of both inputs, the rest a filter over the pair.
+
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use datafusion_common::{JoinType, NullEquality};
+use datafusion_expr::{Join, LogicalPlan};
+use spate_engine::plan::{Distribution, ExprRef, JoinKind, JoinSpec, OpSpec, Properties, StreamNode, WatermarkColumn};
+use spate_engine::types::error::{Result, SpateError};
+
+use super::{Lowered, Lowerer, expr, project, stream_schema, topn};
+
+impl Lowerer {
+    pub(super) fn join(&self, j: &Join) -> Result<Lowered> {
+        let kind = match j.join_type {
+            JoinType::Inner => JoinKind::Inner,
+            JoinType::Left => JoinKind::Left,
+            JoinType::Right => JoinKind::Right,
+            JoinType::Full => JoinKind::Full,
+            JoinType::LeftSemi | JoinType::RightSemi => return Err(refuse("a semi join (IN, EXISTS)")),
+            JoinType::LeftAnti | JoinType::RightAnti => return Err(refuse("an anti join (NOT IN, NOT EXISTS)")),
+            _ => return Err(refuse("IN or EXISTS within an expression")),
+        };
+        let left = self.node(&j.left, false)?.node;
+        let right = self.node(&j.right, false)?.node;
+        let (left_width, right_width) = (left.schema.fields().len(), right.schema.fields().len());
+        let keys =
+            |side: &LogicalPlan,
+             width: usize,
+             pick: fn(&(datafusion_expr::Expr, datafusion_expr::Expr)) -> &datafusion_expr::Expr| {
+                let mut columns = Vec::with_capacity(j.on.len());
+                let mut computed: Vec<ExprRef> = Vec::new();
+                for pair in &j.on {
+                    let e = pick(pair);
+                    match expr::plain_column(e, side.schema())? {
+                        Some(c) => columns.push(c),
+                        None => {
+                            columns.push(width + computed.len());
+                            computed.push(expr::physical(e, side.schema())?);
+                        }
+                    }
+                }
+                Ok::<_, SpateError>((columns, computed))
+            };
+        let (left_keys, left_computed) = keys(&j.left, left_width, |p| &p.0)?;
+        let (right_keys, right_computed) = keys(&j.right, right_width, |p| &p.1)?;
+        let left = if left_computed.is_empty() { left } else { topn::extend(left, left_computed)? };
+        let right = if right_computed.is_empty() { right } else { topn::extend(right, right_computed)? };
+        for (l, r) in left_keys.iter().zip(&right_keys) {
+            let (l, r) = (left.schema.field(*l).data_type(), right.schema.field(*r).data_type());
+            if l != r {
+                return Err(SpateError::internal(format!("join keys of different types: {l} and {r}")));
+            }
+        }
+        let (left, right) = self.bring_together(left, right, &left_keys, &right_keys);
+
+        let extra = left.schema.fields().len() - left_width;
+        let filter = match &j.filter {
+            Some(f) => {
+                let f = expr::physical(f, &j.schema)?;
+                Some(if extra == 0 { f } else { expr::remap(f, |i| if i < left_width { i } else { i + extra })? })
+            }
+            None => None,
+        };
+        let offset = left.schema.fields().len();
+        let fields: Vec<_> =
+            left.schema.fields().iter().chain(right.schema.fields()).map(|f| f.as_ref().clone()).collect();
+        let non_null = |side: &LogicalPlan, key: &[usize]| {
+            key.iter().any(|&c| side.schema().fields().get(c).is_some_and(|f| !f.is_nullable()))
+        };
+        let stream_key = match (&left.props.stream_key, &right.props.stream_key) {
+            (Some(l), Some(r)) => {
+                let key = Key { left: l, right: r, left_keys: &left_keys, right_keys: &right_keys, offset };
+                key.of(kind, non_null(&j.left, l) || non_null(&j.right, r))
+            }
+            _ => None,
+        };
+        let append_only_inputs = left.props.append_only && right.props.append_only;
+        // An old row may still meet a new one, so a time of one side says nothing about the
+        // pairs to come; a time that both sides must agree on does.
+        let mut watermarks = Vec::new();
+        if kind == JoinKind::Inner {
+            let side = |n: &StreamNode, c: usize| n.props.watermarks.iter().find(|w| w.column == c).map(|w| w.kind);
+            for (l, r) in left_keys.iter().zip(&right_keys) {
+                if let (Some(a), Some(b)) = (side(&left, *l), side(&right, *r))
+                    && a == b
+                {
+                    watermarks.push(WatermarkColumn { column: *l, kind: a });
+                    watermarks.push(WatermarkColumn { column: *r + offset, kind: a });
+                }
+            }
+            watermarks.sort_by_key(|w| w.column);
+            watermarks.dedup();
+        }
+        let distribution = match (&left.props.distribution, kind) {
+            (Distribution::Single, _) => Distribution::Single,
+            (_, JoinKind::Inner | JoinKind::Left) => Distribution::Hash(left_keys.clone()),
+            (_, JoinKind::Right) => Distribution::Hash(right_keys.iter().map(|k| k + offset).collect()),
+            // Rows without a match lie by the key of the side that they have.
+            (_, JoinKind::Full) => Distribution::Any,
+        };
+        let props = Properties {
+            append_only: kind == JoinKind::Inner && append_only_inputs,
+            stream_key,
+            watermarks,
+            distribution,
+        };
+        let spec = JoinSpec {
+            kind,
+            left_keys,
+            right_keys,
+            null_equal: j.null_equality == NullEquality::NullEqualsNull,
+            filter,
+            append_only_inputs,
+        };
+        let mut node = StreamNode {
+            op: OpSpec::Join(spec),
+            schema: Arc::new(Schema::new(fields)),
+            props,
+            inputs: vec![left, right],
+        };
+        let schema = stream_schema(&LogicalPlan::Join(j.clone()));
+        if node.schema.fields().len() == left_width + right_width {
+            node.schema = schema;
+            return Ok(node.into());
+        }
+        let kept: Vec<usize> = (0..left_width).chain((0..right_width).map(|i| i + offset)).collect();
+        let mut node = project::columns(node, &kept)?;
+        node.schema = schema;
+        Ok(node.into())
+    }
+
+    /// Puts the rows of equal keys of both sides into one task.
+    fn bring_together(
+        &self,
+        left: StreamNode,
+        right: StreamNode,
+        left_keys: &[usize],
+        right_keys: &[usize],
+    ) -> (StreamNode, StreamNode) {
+        let single = |n: &StreamNode| n.props.distribution == Distribution::Single;
+        if single(&left) && single(&right) {
+            return (left, right);
+        }
+        if left_keys.is_empty() {
+            return (self.require(left, Distribution::Single), self.require(right, Distribution::Single));
+        }
+        let spread = |n: StreamNode, keys: &[usize]| {
+            let needed = Distribution::Hash(keys.to_vec());
+            if n.props.distribution == needed { n } else { super::exchange(n, needed) }
+        };
+        (spread(left, left_keys), spread(right, right_keys))
+    }
+}
+
+fn refuse(what: &str) -> SpateError {
+    SpateError::unsupported(format!("{what} is not supported in a continuous query yet"))
+}
+
+/// What identifies the rows of both sides, and what they join on.
+struct Key<'a> {
+    left: &'a [usize],
+    right: &'a [usize],
+    left_keys: &'a [usize],
+    right_keys: &'a [usize],
+    offset: usize,
+}
+
+impl Key<'_> {
+    /// The key of the join's rows. `tells_sides`: whether one of the sides' keys has a
+    /// column that is never NULL (so that rows without a match on the left and on the
+    /// right of a full join cannot look alike).
+    fn of(&self, kind: JoinKind, tells_sides: bool) -> Option<Vec<usize>> {
+        let shifted = || self.right.iter().map(|k| k + self.offset);
+        // A left row meets at most one right row when the join fixes the right's key.
+        let right_fixed = self.right.iter().all(|k| self.right_keys.contains(k));
+        let left_fixed = self.left.iter().all(|k| self.left_keys.contains(k));
+        let both = || self.left.iter().copied().chain(shifted()).collect();
+        match kind {
+            JoinKind::Inner | JoinKind::Left if right_fixed => Some(self.left.to_vec()),
+            JoinKind::Inner | JoinKind::Right if left_fixed => Some(shifted().collect()),
+            JoinKind::Full if !tells_sides => None,
+            _ => Some(both()),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! From an optimized logical plan to a stream plan: one file per operator, named as in
+//! `engine::plan`. Chooses operators, puts exchanges where an operator needs its rows
+//! together, and derives what is known of every output (`Properties`).
+
+mod aggregate;
+mod distinct;
+mod expr;
+mod filter;
+mod join;
+mod project;
+mod scan;
+mod topn;
+mod union;
+mod unnest;
+mod values;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
+use spate_engine::plan::{
+    Distribution, ExchangeSpec, MaterializeSpec, ObjectId, OpSpec, Properties, SinkSpec, StreamNode,
+};
+use spate_engine::types::error::{Result, SpateError};
+
+/// Where the rows of a continuous query go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Kept readable as a view or table; as spread as the query computes them.
+    Materialize {
+        /// The catalog object.
+        id: ObjectId,
+        /// Its qualified name.
+        name: Arc<str>,
+    },
+    /// Written to a connector, by one task.
+    Sink {
+        /// The catalog object.
+        id: ObjectId,
+        /// Its qualified name.
+        name: Arc<str>,
+    },
+    /// Handed to a session: the plan's root is the query itself, in one task.
+    Subscribe,
+}
+
+/// How to lower.
+#[derive(Debug, Clone)]
+pub struct LowerOptions {
+    /// Tasks per fragment; 1 needs no exchanges.
+    pub parallelism: usize,
+    /// `EMIT ON WINDOW CLOSE`.
+    pub emit_on_window_close: bool,
+    /// Where the rows go.
+    pub target: Target,
+}
+
+/// Lowers a plan that was bound for a continuous query and optimized with
+/// [`crate::rules::optimize_continuous`].
+pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
+    if options.parallelism == 0 {
+        return Err(SpateError::invalid("parallelism must be at least 1"));
+    }
+    let plan = fill_empty(plan.clone())?;
+    let lowerer = Lowerer { parallelism: options.parallelism };
+    let top = lowerer.node(&plan, options.emit_on_window_close)?.node;
+    Ok(match &options.target {
+        Target::Materialize { id, name } => {
+            over(OpSpec::Materialize(MaterializeSpec { id: *id, name: Arc::clone(name) }), top)
+        }
+        Target::Sink { id, name } => {
+            let top = lowerer.require(top, Distribution::Single);
+            over(OpSpec::Sink(SinkSpec { id: *id, name: Arc::clone(name) }), top)
+        }
+        Target::Subscribe => lowerer.require(top, Distribution::Single),
+    })
+}
+
+/// A lowered plan, with what only lowering needs to know of its columns.
+pub(crate) struct Lowered {
+    pub(crate) node: StreamNode,
+    /// List columns that hold the starts of the windows (of so many microseconds) around
+    /// a watermarked time.
+    pub(crate) window_lists: Vec<(usize, i64)>,
+}
+
+impl From<StreamNode> for Lowered {
+    fn from(node: StreamNode) -> Self {
+        Self { node, window_lists: Vec::new() }
+    }
+}
+
+pub(crate) struct Lowerer {
+    parallelism: usize,
+}
+
+impl Lowerer {
+    /// Lowers a node. `on_close` asks for results only when windows close; it goes down
+    /// to the topmost stateful operator, which must be a windowed aggregate.
+    pub(crate) fn node(&self, plan: &LogicalPlan, on_close: bool) -> Result<Lowered> {
+        match plan {
+            LogicalPlan::Projection(p) => self.project(p, on_close),
+            LogicalPlan::Filter(f) => self.filter(f, on_close),
+            LogicalPlan::SubqueryAlias(a) => {
+                let mut input = self.node(&a.input, on_close)?;
+                input.node.schema = stream_schema(plan);
+                Ok(input)
+            }
+            LogicalPlan::Aggregate(a) => self.aggregate(a, on_close),
+            _ if on_close => Err(SpateError::unsupported(format!(
+                "EMIT ON WINDOW CLOSE needs an aggregate over a window at the top of the query, found {}",
+                construct(plan)
+            ))
+            .with_hint("GROUP BY window_start, window_end of TUMBLE(…) or HOP(…)")),
+            LogicalPlan::TableScan(t) => self.scan(t),
+            LogicalPlan::Join(j) => self.join(j),
+            LogicalPlan::Union(u) => self.union(u),
+            LogicalPlan::Distinct(d) => self.distinct(d),
+            LogicalPlan::Limit(l) => self.topn(l),
+            // Rows have no order in a stream, unless a LIMIT reads it.
+            LogicalPlan::Sort(s) => self.node(&s.input, on_close),
+            LogicalPlan::Unnest(u) => self.unnest(u),
+            LogicalPlan::Values(v) => self.values(v),
+            LogicalPlan::EmptyRelation(e) => self.empty(e),
+            other => {
+                Err(SpateError::unsupported(format!("{} is not supported in a continuous query yet", construct(other))))
+            }
+        }
+    }
+
+    /// How rows lie that may lie anyhow.
+    pub(crate) fn anyhow(&self) -> Distribution {
+        if self.parallelism == 1 { Distribution::Single } else { Distribution::Any }
+    }
+
+    /// Puts an exchange over `node` unless its rows lie as needed. One task has all rows
+    /// of any key, so `Single` serves a need for `Hash`.
+    pub(crate) fn require(&self, node: StreamNode, needed: Distribution) -> StreamNode {
+        let has = &node.props.distribution;
+        if *has == needed || *has == Distribution::Single {
+            return node;
+        }
+        exchange(node, needed)
+    }
+}
+
+/// An exchange over `node`.
+pub(crate) fn exchange(node: StreamNode, to: Distribution) -> StreamNode {
+    let props = Properties { distribution: to.clone(), ..node.props.clone() };
+    StreamNode {
+        op: OpSpec::Exchange(ExchangeSpec { to }),
+        schema: Arc::clone(&node.schema),
+        props,
+        inputs: vec![node],
+    }
+}
+
+/// An operator that passes its input's schema and properties on.
+fn over(op: OpSpec, input: StreamNode) -> StreamNode {
+    StreamNode { op, schema: Arc::clone(&input.schema), props: input.props.clone(), inputs: vec![input] }
+}
+
+/// The schema of a plan's rows on a stream. Every column may be NULL there: a plan's NOT
+/// NULL is DataFusion's inference, and nothing gains from enforcing it per batch.
+pub(crate) fn stream_schema(plan: &LogicalPlan) -> SchemaRef {
+    Arc::new(Schema::new(
+        plan.schema().fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<Field>>(),
+    ))
+}
+
+/// What a plan node is called in SQL.
+fn construct(plan: &LogicalPlan) -> String {
+    match plan {
+        LogicalPlan::Window(_) => "a window function (OVER)".into(),
+        LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE".into(),
+        LogicalPlan::Subquery(_) => "a LATERAL subquery".into(),
+        LogicalPlan::Join(_) => "a join".into(),
+        LogicalPlan::TableScan(t) => format!("a scan of \"{}\"", t.table_name),
+        LogicalPlan::Union(_) => "UNION".into(),
+        LogicalPlan::Distinct(_) => "SELECT DISTINCT".into(),
+        LogicalPlan::Limit(_) => "LIMIT".into(),
+        LogicalPlan::Sort(_) => "ORDER BY".into(),
+        LogicalPlan::Unnest(_) => "unnest".into(),
+        LogicalPlan::Values(_) => "VALUES".into(),
+        LogicalPlan::EmptyRelation(_) => "a query without FROM".into(),
+        other => format!("a statement ({})", other.display()),
+    }
+}
+
+/// Gives every node at least one column: a batch without columns has no good form (DataFusion
+/// reads none for `count(*)`).
+fn fill_empty(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let one = || lit(1i64).alias("__one");
+    let filled = plan.transform_up(|node| {
+        let bare = node.schema().fields().is_empty();
+        let node = match node {
+            LogicalPlan::TableScan(mut scan) if bare => {
+                scan.projection = Some(vec![0]);
+                let full = datafusion_common::DFSchema::try_from_qualified_schema(
+                    scan.table_name.clone(),
+                    &scan.source.schema().project(&[0])?,
+                )?;
+                scan.projected_schema = Arc::new(full);
+                LogicalPlan::TableScan(scan)
+            }
+            LogicalPlan::Projection(p) if bare => {
+                LogicalPlanBuilder::from(Arc::unwrap_or_clone(p.input)).project(vec![one()])?.build()?
+            }
+            LogicalPlan::EmptyRelation(e) if bare => {
+                LogicalPlanBuilder::from(LogicalPlan::EmptyRelation(e)).project(vec![one()])?.build()?
+            }
+            LogicalPlan::Union(mut u) if bare => {
+                for input in &mut u.inputs {
+                    *input = Arc::new(
+                        LogicalPlanBuilder::from(Arc::clone(input).as_ref().clone()).project(vec![one()])?.build()?,
+                    );
+                }
+                LogicalPlan::Union(u).recompute_schema()?
+            }
+            LogicalPlan::Projection(p) if matches!(p.input.as_ref(), LogicalPlan::EmptyRelation(_)) => {
+                LogicalPlan::Projection(p)
+            }
+            other => return Ok(Transformed::yes(other.recompute_schema()?)),
+        };
+        Ok(Transformed::yes(node))
+    });
+    Ok(filled.map_err(crate::bind::bind_error)?.data)
+}
+
+/// `e` without its aliases.
+pub(crate) fn unaliased(e: &Expr) -> &Expr {
+    match e {
+        Expr::Alias(a) => unaliased(&a.expr),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,80 @@
+//! unnest, and the windows of HOP.
+
+use std::sync::Arc;
+
+use datafusion_expr::{LogicalPlan, Unnest};
+use spate_engine::plan::{Distribution, OpSpec, Properties, StreamNode, UnnestSpec, WatermarkColumn, WatermarkKind};
+use spate_engine::types::error::{Result, SpateError};
+
+use super::{Lowered, Lowerer, stream_schema};
+
+impl Lowerer {
+    pub(super) fn unnest(&self, u: &Unnest) -> Result<Lowered> {
+        let refuse = |what: &str| SpateError::unsupported(format!("{what} is not supported in a continuous query yet"));
+        if !u.struct_type_columns.is_empty() {
+            return Err(refuse("unnest of a struct"));
+        }
+        if u.options.preserve_nulls() || u.options.expand_empty_as_null() {
+            return Err(refuse("unnest that keeps rows without elements"));
+        }
+        let input = self.node(&u.input, false)?;
+        let schema = stream_schema(&LogicalPlan::Unnest(u.clone()));
+        let mut columns = Vec::with_capacity(u.list_type_columns.len());
+        for (index, list) in &u.list_type_columns {
+            if list.depth != 1 || columns.contains(index) {
+                return Err(refuse("unnest of nested lists"));
+            }
+            columns.push(*index);
+        }
+        let in_place = u.dependency_indices.iter().enumerate().all(|(i, d)| i == *d)
+            && schema.fields().len() == input.node.schema.fields().len();
+        if !in_place {
+            return Err(refuse("this form of unnest"));
+        }
+        columns.sort_unstable();
+        let kept = |c: &usize| !columns.contains(c);
+        let from = &input.node.props;
+        let mut watermarks: Vec<WatermarkColumn> =
+            from.watermarks.iter().copied().filter(|w| kept(&w.column)).collect();
+        // The starts that a row lists differ, so the row's key and the start make a key.
+        let mut stream_key = None;
+        if let [column] = columns.as_slice()
+            && let Some((_, size_us)) = input.window_lists.iter().find(|(c, _)| c == column)
+        {
+            watermarks
+                .push(WatermarkColumn { column: *column, kind: WatermarkKind::WindowStart { size_us: *size_us } });
+            watermarks.sort_by_key(|w| w.column);
+        }
+        if let [column] = columns.as_slice()
+            && is_window_list(&u.input, *column)
+            && let Some(key) = &from.stream_key
+            && key.iter().all(kept)
+        {
+            stream_key = Some(key.iter().copied().chain([*column]).collect());
+        }
+        let distribution = match &from.distribution {
+            Distribution::Hash(c) if !c.iter().all(kept) => self.anyhow(),
+            other => other.clone(),
+        };
+        let props = Properties { append_only: from.append_only, stream_key, watermarks, distribution };
+        let node = StreamNode {
+            op: OpSpec::Unnest(UnnestSpec { columns, preserve_nulls: false }),
+            schema,
+            props,
+            inputs: vec![input.node],
+        };
+        Ok(Lowered { node, window_lists: Vec::new() })
+    }
+}
+
+/// Whether a column is computed right below as a list of window starts.
+fn is_window_list(input: &Arc<LogicalPlan>, column: usize) -> bool {
+    match input.as_ref() {
+        LogicalPlan::Projection(p) => p.expr.get(column).is_some_and(|e| match super::unaliased(e) {
+            datafusion_expr::Expr::ScalarFunction(f) => f.func.name() == crate::bind::functions::HOP_STARTS,
+            _ => false,
+        }),
+        LogicalPlan::Filter(f) => is_window_list(&f.input, column),
+        _ => false,
+    }
+}

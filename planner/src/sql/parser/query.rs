@@ -1,0 +1,334 @@
+//! Queries: cutting one out of a statement, refusing what would be ignored silently, and
+//! the statements that are little more than a query.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{Query, Select, SetExpr, TableFactor, Visit, Visitor};
+use datafusion_sql::sqlparser::parser::Parser;
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use spate_engine::types::error::{ErrorKind, Result, SpateError};
+
+use super::super::dialect::DIALECT;
+use super::super::error;
+use super::super::statement::{Explain, ExplainMode, Input, Statement, Subscribe};
+use super::{Cursor, is_word, refuse_at};
+
+/// Clauses that may follow a query, at which it is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// None; `EMIT ON WINDOW CLOSE` is refused.
+    Query,
+    /// `EMIT ON WINDOW CLOSE`.
+    View,
+    /// `EMIT ON WINDOW CLOSE`, `FORMAT … ENCODE …`.
+    Sink,
+    /// `EMIT ON WINDOW CLOSE`, `WITH SNAPSHOT`, `NO SNAPSHOT`, `AS OF EPOCH`.
+    Subscribe,
+    /// `ON CONFLICT`, `RETURNING`.
+    Insert,
+}
+
+/// A query cut out of a statement.
+pub(super) struct Cut {
+    pub query: Box<Query>,
+    pub text: String,
+    pub emit_on_window_close: bool,
+}
+
+impl Cursor<'_> {
+    /// Whether a query starts here.
+    pub(super) fn at_query(&self) -> bool {
+        match self.peek(0) {
+            Token::LParen => true,
+            token => ["select", "with", "values", "table"].iter().any(|w| is_word(token, w)),
+        }
+    }
+
+    /// Reads a query up to the first clause of `tail`, and its `EMIT ON WINDOW CLOSE`.
+    pub(super) fn query(&mut self, tail: Tail) -> Result<Cut> {
+        if !self.at_query() {
+            return Err(self.unexpected_word("a query", &["SELECT", "VALUES", "WITH"]));
+        }
+        let start = self.at;
+        let cut = self.find_tail(tail);
+        let end = self.found_at(cut);
+        let (tokens, origin) = self.expand_table_queries(start, cut);
+        let mut parser = Parser::new(&DIALECT).with_tokens_with_locations(tokens);
+        let query = parser.parse_query().map_err(|e| error::from_parser(e, &end))?;
+        self.go_to(origin.get(parser.index()).copied().unwrap_or(cut));
+        if self.at < cut {
+            return Err(self.unexpected("the end of the query"));
+        }
+        check(&query).map_err(|what| refuse_at(&self.found_at(start), what))?;
+        let text = self.text.get(self.byte_range(start, cut)).unwrap_or_default().to_string();
+        let emit = self.found();
+        let emit_on_window_close = self.eat("EMIT ON WINDOW CLOSE");
+        if emit_on_window_close && !matches!(tail, Tail::View | Tail::Sink | Tail::Subscribe) {
+            return Err(refuse_at(&emit, "EMIT ON WINDOW CLOSE outside a continuous query"));
+        }
+        Ok(Cut { query, text, emit_on_window_close })
+    }
+
+    /// The tokens from `start` to `cut` with every query `TABLE t` written as
+    /// `SELECT * FROM t`, which sqlparser and DataFusion know better, and the index that
+    /// each had.
+    fn expand_table_queries(&self, start: usize, cut: usize) -> (Vec<TokenWithSpan>, Vec<usize>) {
+        let mut tokens = Vec::with_capacity(cut - start);
+        let mut origin = Vec::with_capacity(cut - start);
+        let mut before = None;
+        for (index, t) in self.tokens.iter().enumerate().take(cut).skip(start) {
+            if matches!(t.token, Token::Whitespace(_)) {
+                tokens.push(t.clone());
+                origin.push(index);
+                continue;
+            }
+            let opens = before.is_none_or(|token: &Token| {
+                *token == Token::LParen
+                    || ["union", "all", "except", "intersect", "distinct"].iter().any(|w| is_word(token, w))
+            });
+            if opens && is_word(&t.token, "table") && self.is_table_query(index) {
+                for token in [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")] {
+                    tokens.push(TokenWithSpan::new(token, t.span));
+                    origin.push(index);
+                }
+            } else {
+                tokens.push(t.clone());
+                origin.push(index);
+            }
+            before = Some(&t.token);
+        }
+        (tokens, origin)
+    }
+
+    /// Whether `TABLE` at `index` is followed by a name, and not by more arguments.
+    fn is_table_query(&self, index: usize) -> bool {
+        let mut rest = self.tokens[index + 1..].iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
+        while let Some(TokenWithSpan { token: Token::Word(_), .. }) = rest.next() {
+            match rest.next().map(|t| &t.token) {
+                Some(Token::Period) => {}
+                other => return other != Some(&Token::Comma),
+            }
+        }
+        false
+    }
+
+    /// Index of the first token after the query that starts here.
+    fn find_tail(&self, tail: Tail) -> usize {
+        let mut depth = 0usize;
+        let words: Vec<(usize, &Token)> = self.tokens[self.at..]
+            .iter()
+            .enumerate()
+            .filter(|(_, t): &(usize, &TokenWithSpan)| !matches!(t.token, Token::Whitespace(_)))
+            .map(|(i, t)| (self.at + i, &t.token))
+            .collect();
+        for (n, (index, token)) in words.iter().enumerate() {
+            match token {
+                Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+                Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
+                Token::Word(_) if depth == 0 && n > 0 => {
+                    let next = |k: usize| words.get(n + k).map_or(&Token::EOF, |w| w.1);
+                    let follow = |ws: &[&str]| ws.iter().enumerate().all(|(k, w)| is_word(next(k), w));
+                    let clause = follow(&["emit", "on", "window"])
+                        // Never part of a query of ours: a CTE has a name after WITH.
+                        || (follow(&["with"]) && *next(1) == Token::LParen)
+                        || match tail {
+                            Tail::Query | Tail::View => false,
+                            Tail::Sink => follow(&["format"]) && is_word(next(2), "encode"),
+                            Tail::Subscribe => {
+                                follow(&["with", "snapshot"])
+                                    || follow(&["no", "snapshot"])
+                                    || follow(&["without", "snapshot"])
+                                    || follow(&["as", "of", "epoch"])
+                            }
+                            Tail::Insert => {
+                                follow(&["returning"])
+                                    || (follow(&["on", "conflict"])
+                                        && (is_word(next(2), "do") || *next(2) == Token::LParen))
+                            }
+                        };
+                    if clause {
+                        return *index;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.tokens.len()
+    }
+
+    pub(super) fn query_statement(&mut self) -> Result<Statement> {
+        Ok(Statement::Query(self.query(Tail::Query)?.query))
+    }
+
+    /// `SUBSCRIBE [TO] v | query [WITH SNAPSHOT | NO SNAPSHOT] [AS OF EPOCH n]`.
+    pub(super) fn subscribe(&mut self) -> Result<Statement> {
+        self.expect("SUBSCRIBE")?;
+        self.eat("TO");
+        let target = if self.at_query() {
+            let cut = self.query(Tail::Subscribe)?;
+            Input::Query { query: cut.query, text: cut.text, emit_on_window_close: cut.emit_on_window_close }
+        } else {
+            Input::Relation(self.name("a relation or a query")?)
+        };
+        let mut snapshot = None;
+        let mut as_of = None;
+        loop {
+            let at = self.found();
+            if self.eat("WITH SNAPSHOT") || self.eat("SNAPSHOT") {
+                once(&mut snapshot, true, &at)?;
+            } else if self.eat("NO SNAPSHOT") || self.eat("WITHOUT SNAPSHOT") {
+                once(&mut snapshot, false, &at)?;
+            } else if self.eat("AS OF EPOCH") {
+                let epoch = self.number("an epoch's number")?;
+                once(&mut as_of, epoch, &at)?;
+            } else {
+                break;
+            }
+        }
+        Ok(Statement::Subscribe(Subscribe { target, snapshot: snapshot.unwrap_or(true), as_of }))
+    }
+
+    /// `EXPLAIN [VERBOSE] [LOGICAL | STREAM | FRAGMENTS] statement`, also with the words in
+    /// parentheses.
+    pub(super) fn explain(&mut self) -> Result<Statement> {
+        const WORDS: &[&str] = &["ANALYZE", "FAULT", "FRAGMENTS", "LOGICAL", "STREAM", "VERBOSE"];
+        self.expect("EXPLAIN")?;
+        let listed = *self.peek(0) == Token::LParen && WORDS.iter().any(|w| is_word(self.peek(1), w));
+        if listed {
+            self.advance();
+        }
+        let mut mode = None;
+        let mut verbose = None;
+        loop {
+            let at = self.found();
+            if self.eat("VERBOSE") {
+                once(&mut verbose, true, &at)?;
+            } else if self.eat("LOGICAL") {
+                once(&mut mode, ExplainMode::Logical, &at)?;
+            } else if self.eat("STREAM") {
+                once(&mut mode, ExplainMode::Stream, &at)?;
+            } else if self.eat("FRAGMENTS") {
+                once(&mut mode, ExplainMode::Fragments, &at)?;
+            } else if self.is("ANALYZE") || self.is("FAULT") {
+                return Err(self.refuse(&format!("EXPLAIN {}", self.word().unwrap_or_default().to_uppercase())));
+            } else if !listed {
+                break;
+            } else {
+                return Err(self.unexpected_word("an option of EXPLAIN", WORDS));
+            }
+            if listed && self.eat_token(&Token::RParen) {
+                break;
+            }
+            if listed {
+                self.expect_token(&Token::Comma)?;
+            }
+        }
+        let at = self.found();
+        if self.at_end() {
+            return Err(self.unexpected("a statement"));
+        }
+        if self.is("EXPLAIN") {
+            return Err(self.refuse("EXPLAIN EXPLAIN"));
+        }
+        let inner = self.statement()?;
+        match inner {
+            Statement::Query(_)
+            | Statement::CreateMaterializedView(_)
+            | Statement::CreateView(_)
+            | Statement::CreateSink(_)
+            | Statement::Insert(_)
+            | Statement::Subscribe(_) => Ok(Statement::Explain(Explain {
+                mode: mode.unwrap_or_default(),
+                verbose: verbose.unwrap_or(false),
+                statement: Box::new(inner),
+            })),
+            other => Err(refuse_at(&at, &format!("EXPLAIN {}", other.verb()))),
+        }
+    }
+}
+
+/// Sets a clause's value, which may be given once.
+pub(super) fn once<T>(slot: &mut Option<T>, value: T, at: &error::Found) -> Result<()> {
+    if slot.is_some() {
+        let what = at.text.as_deref().unwrap_or("clause").to_uppercase();
+        return Err(SpateError::new(ErrorKind::Syntax, format!("conflicting or redundant {what}"))
+            .at(at.position.0, at.position.1));
+    }
+    *slot = Some(value);
+    Ok(())
+}
+
+/// Names the first thing in a query that the planner would pass over without a word.
+fn check(query: &Query) -> std::result::Result<(), &'static str> {
+    struct Finder(&'static str);
+    impl Visitor for Finder {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, q: &Query) -> ControlFlow<()> {
+            let found = if !q.locks.is_empty() {
+                Some("FOR UPDATE or FOR SHARE")
+            } else if q.for_clause.is_some() {
+                Some("FOR XML or FOR JSON")
+            } else if q.settings.is_some() || q.format_clause.is_some() || !q.pipe_operators.is_empty() {
+                Some("SETTINGS, FORMAT or |> in a query")
+            } else {
+                body(&q.body)
+            };
+            self.stop(found)
+        }
+
+        fn pre_visit_select(&mut self, s: &Select) -> ControlFlow<()> {
+            self.stop(s.into.is_some().then_some("SELECT INTO"))
+        }
+
+        fn pre_visit_table_factor(&mut self, t: &TableFactor) -> ControlFlow<()> {
+            let found = match t {
+                TableFactor::Table { with_hints, partitions, sample, with_ordinality, index_hints, .. } => {
+                    if !with_hints.is_empty() || !index_hints.is_empty() {
+                        Some("WITH (…) after a table's name")
+                    } else if !partitions.is_empty() {
+                        Some("PARTITION after a table's name")
+                    } else if sample.is_some() {
+                        Some("TABLESAMPLE")
+                    } else if *with_ordinality {
+                        Some("WITH ORDINALITY")
+                    } else {
+                        None
+                    }
+                }
+                TableFactor::UNNEST { with_ordinality: true, .. }
+                | TableFactor::Function { with_ordinality: true, .. } => Some("WITH ORDINALITY"),
+                TableFactor::UNNEST { with_offset: true, .. } => Some("UNNEST WITH OFFSET"),
+                TableFactor::Derived { sample: Some(_), .. } => Some("TABLESAMPLE"),
+                _ => None,
+            };
+            self.stop(found)
+        }
+    }
+    impl Finder {
+        fn stop(&mut self, found: Option<&'static str>) -> ControlFlow<()> {
+            match found {
+                Some(what) => {
+                    self.0 = what;
+                    ControlFlow::Break(())
+                }
+                None => ControlFlow::Continue(()),
+            }
+        }
+    }
+    fn body(set: &SetExpr) -> Option<&'static str> {
+        match set {
+            SetExpr::Insert(_) => Some("INSERT in a query"),
+            SetExpr::Update(_) => Some("UPDATE in a query"),
+            SetExpr::Delete(_) => Some("DELETE in a query"),
+            SetExpr::Merge(_) => Some("MERGE in a query"),
+            SetExpr::SetOperation { left, right, .. } => body(left).or_else(|| body(right)),
+            _ => None,
+        }
+    }
+    let mut finder = Finder("");
+    match query.visit(&mut finder) {
+        ControlFlow::Break(()) => Err(finder.0),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}

@@ -1,0 +1,128 @@
+//! The batch side: runs bound logical plans with DataFusion, over snapshots of our stores and
+//! over bounded connectors read once. Answers SELECT, feeds DML, and is the oracle of views.
+
+pub mod provider;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::context::{SessionConfig, SessionContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use spate_engine::types::{Result, SpateError};
+use spate_planner::bind::{bind_error, rewrite_scans};
+use spate_planner::catalog::Relation;
+use tokio::runtime::Runtime;
+
+/// Runs plans.
+pub struct Batch {
+    context: SessionContext,
+    /// Threads of its own: operators that compute for long without a pause must not hold up the
+    /// sessions (nor the handling of Ctrl-C). `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// Plans are walked recursively; memory is taken only as far as a stack is used.
+const STACK_BYTES: usize = 256 << 20;
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Batch")
+    }
+}
+
+impl Batch {
+    /// A batch engine that uses up to `threads` threads per query.
+    ///
+    /// # Errors
+    /// When its threads cannot be started.
+    pub fn new(threads: usize) -> Result<Self> {
+        let mut config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(false);
+        config.options_mut().sql_parser.map_string_types_to_utf8view = false;
+        config.options_mut().optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name("spate-batch")
+            .thread_stack_size(STACK_BYTES)
+            .enable_all()
+            .build()?;
+        Ok(Self { context: SessionContext::new_with_config(config), runtime: Some(runtime) })
+    }
+
+    /// A physical plan for a bound plan whose scans are served by `provide`.
+    pub async fn plan(
+        &self,
+        plan: LogicalPlan,
+        mut provide: impl FnMut(&Arc<Relation>) -> Result<Arc<dyn TableProvider>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = rewrite_scans(plan, |r| Ok(provider_as_source(provide(r)?)))?;
+        let state = self.context.state();
+        let plan = state.optimize(&plan).map_err(bind_error)?;
+        state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
+    }
+
+    /// Runs a physical plan, on the batch side's own threads. Whoever drops the stream does not wait:
+    /// the plan ends with its next batch.
+    pub fn stream(&self, plan: Arc<dyn ExecutionPlan>) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let runtime = self.runtime.as_ref().ok_or_else(|| SpateError::internal("the batch side has stopped"))?;
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(2);
+        let context = self.context.task_ctx();
+        let task = runtime.spawn(async move {
+            let mut stream = match execute_stream(plan, context) {
+                Ok(stream) => stream,
+                Err(e) => {
+                    // Nobody may be listening any more.
+                    let _ = sender.send(Err(bind_error(e))).await;
+                    return;
+                }
+            };
+            while let Some(batch) = stream.next().await {
+                if sender.send(batch.map_err(bind_error)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let guard = AbortOnDrop(task);
+        let batches = futures::stream::poll_fn(move |context| {
+            let _ = &guard;
+            receiver.poll_recv(context)
+        });
+        Ok(batches.boxed())
+    }
+
+    /// Runs a physical plan to its end.
+    pub async fn collect(&self, plan: Arc<dyn ExecutionPlan>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        let schema = plan.schema();
+        let mut stream = self.stream(plan)?;
+        let mut out = Vec::new();
+        while let Some(b) = stream.next().await {
+            let b = b?;
+            if b.num_rows() > 0 {
+                out.push(b);
+            }
+        }
+        Ok((schema, out))
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Ends a task when nobody wants its result any more.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

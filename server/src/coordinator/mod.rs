@@ -1,0 +1,295 @@
+//! The coordinator: decides when epochs close, and which of them readers may see. A pure state
+//! machine: events in, actions out; whoever drives it brings the time and carries actions out.
+//!
+//! - At most [`MAX_IN_FLIGHT`] epochs are in flight; a tick that is due waits until one is done.
+//! - Epoch e is *recorded* once every source leaf of every task has closed it, *visible* once it is recorded and
+//!   every task that ends a job has finished it. Both only rise.
+//! - Without input there is no tick: an idle engine does nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use spate_engine::task::TaskId;
+use spate_engine::task::ticks::MAX_IN_FLIGHT;
+use spate_engine::types::{Epoch, Tick};
+
+/// Time as the driver sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Wall clock, µs since 1970 UTC.
+    pub wall_us: i64,
+    /// Monotonic.
+    pub mono: Duration,
+}
+
+/// What the driver must do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Close an epoch everywhere.
+    Tick(Tick),
+    /// The record of this epoch is to be made durable; then its output may be committed.
+    Record(Epoch),
+    /// Readers may see this epoch.
+    Visible(Epoch),
+    /// Call [`Coordinator::timer`] at this monotonic time.
+    WakeAt(Duration),
+}
+
+/// A job as the coordinator sees it.
+#[derive(Debug, Clone, Default)]
+pub struct JobTracking {
+    /// First epoch.
+    pub start: Epoch,
+    /// Leaves that close epochs over connectors, by task.
+    pub ticked: BTreeSet<(TaskId, usize)>,
+    /// Tasks that end the job.
+    pub terminals: BTreeSet<TaskId>,
+}
+
+#[derive(Debug)]
+struct Job {
+    closed: BTreeMap<(TaskId, usize), Epoch>,
+    done: BTreeMap<TaskId, Epoch>,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Coordinator {
+    interval: Duration,
+    last: Tick,
+    jobs: BTreeMap<u64, Job>,
+    recorded: Epoch,
+    visible: Epoch,
+    /// When the next tick is due, if any is wanted.
+    due: Option<Duration>,
+    /// No ticks while a job is being added.
+    paused: bool,
+}
+
+impl Coordinator {
+    /// A coordinator whose ticks are at most `interval` apart while there is input.
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            last: Tick { incarnation: 1, term: 1, epoch: 0, now_us: i64::MIN },
+            jobs: BTreeMap::new(),
+            recorded: 0,
+            visible: 0,
+            due: None,
+            paused: false,
+        }
+    }
+
+    /// The newest tick's epoch.
+    pub fn last(&self) -> Epoch {
+        self.last.epoch
+    }
+
+    /// Newest epoch that readers may see.
+    pub fn visible(&self) -> Epoch {
+        self.visible
+    }
+
+    /// Whether all epochs that were begun are visible and none is wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.visible == self.last.epoch && self.due.is_none()
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_drained(&self) -> bool {
+        self.visible == self.last.epoch
+    }
+
+    /// Longest time between ticks from now on.
+    pub fn set_interval(&mut self, interval: Duration) {
+        self.interval = interval;
+    }
+
+    /// The longest time between ticks.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// There is input; with `at_once`, it is to be closed without delay.
+    pub fn want(&mut self, at_once: bool, now: Now) -> Vec<Action> {
+        let at = if at_once { now.mono } else { now.mono + self.interval };
+        let earlier = self.due.is_none_or(|d| at < d);
+        if earlier {
+            self.due = Some(at);
+        }
+        let mut actions = self.tick_if_due(now);
+        if earlier && let Some(d) = self.due {
+            actions.push(Action::WakeAt(d));
+        }
+        actions
+    }
+
+    /// The time that a `WakeAt` named has come.
+    pub fn timer(&mut self, now: Now) -> Vec<Action> {
+        let mut actions = self.tick_if_due(now);
+        if let Some(d) = self.due
+            && d > now.mono
+        {
+            actions.push(Action::WakeAt(d));
+        }
+        actions
+    }
+
+    /// Holds ticks back until [`Coordinator::resume`].
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Lets ticks go on.
+    pub fn resume(&mut self, now: Now) -> Vec<Action> {
+        self.paused = false;
+        self.tick_if_due(now)
+    }
+
+    /// Adds a job; its first epoch must not have been ticked yet.
+    pub fn add_job(&mut self, id: u64, job: JobTracking) {
+        let before = job.start.saturating_sub(1);
+        let closed = job.ticked.into_iter().map(|t| (t, before)).collect();
+        let done = job.terminals.into_iter().map(|t| (t, before)).collect();
+        self.jobs.insert(id, Job { closed, done });
+    }
+
+    /// Forgets a job: it was dropped, or it failed.
+    pub fn remove_job(&mut self, id: u64, now: Now) -> Vec<Action> {
+        self.jobs.remove(&id);
+        self.advance(now)
+    }
+
+    /// A leaf that reads a connector has closed an epoch.
+    pub fn closed(&mut self, task: TaskId, leaf: usize, epoch: Epoch, now: Now) -> Vec<Action> {
+        match self.jobs.get_mut(&task.job).and_then(|j| j.closed.get_mut(&(task, leaf))) {
+            Some(e) if *e < epoch => {
+                *e = epoch;
+                self.advance(now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A task has finished an epoch.
+    pub fn completed(&mut self, task: TaskId, epoch: Epoch, now: Now) -> Vec<Action> {
+        match self.jobs.get_mut(&task.job).and_then(|j| j.done.get_mut(&task)) {
+            Some(e) if *e < epoch => {
+                *e = epoch;
+                self.advance(now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn advance(&mut self, now: Now) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let closed = self.jobs.values().flat_map(|j| j.closed.values()).copied().min();
+        let recorded = closed.unwrap_or(self.last.epoch).min(self.last.epoch);
+        if recorded > self.recorded {
+            self.recorded = recorded;
+            actions.push(Action::Record(recorded));
+        }
+        let done = self.jobs.values().flat_map(|j| j.done.values()).copied().min();
+        let visible = done.unwrap_or(self.last.epoch).min(self.recorded);
+        if visible > self.visible {
+            self.visible = visible;
+            actions.push(Action::Visible(visible));
+            actions.extend(self.tick_if_due(now));
+        }
+        actions
+    }
+
+    fn tick_if_due(&mut self, now: Now) -> Vec<Action> {
+        let due = self.due.is_some_and(|d| d <= now.mono);
+        if !due || self.paused || self.last.epoch - self.visible >= MAX_IN_FLIGHT {
+            return Vec::new();
+        }
+        self.due = None;
+        self.last.epoch += 1;
+        self.last.now_us = now.wall_us.max(self.last.now_us.saturating_add(1));
+        let mut actions = vec![Action::Tick(self.last)];
+        actions.extend(self.advance(now));
+        actions
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Now {
+        Now { wall_us: 1_000, mono: Duration::from_millis(ms) }
+    }
+
+    fn task(index: u32) -> TaskId {
+        TaskId { job: 1, fragment: 0, index }
+    }
+
+    fn ticks(actions: &[Action]) -> Vec<Epoch> {
+        actions.iter().filter_map(|a| if let Action::Tick(t) = a { Some(t.epoch) } else { None }).collect()
+    }
+
+    #[test]
+    fn nothing_happens_without_input() {
+        let mut c = Coordinator::new(Duration::from_millis(100));
+        assert!(c.timer(at(10_000)).is_empty());
+        assert!(c.is_quiet());
+    }
+
+    #[test]
+    fn a_delayed_want_ticks_after_the_interval_and_an_urgent_one_at_once() {
+        let mut c = Coordinator::new(Duration::from_millis(100));
+        assert_eq!(c.want(false, at(0)), vec![Action::WakeAt(Duration::from_millis(100))]);
+        assert!(ticks(&c.timer(at(99))).is_empty());
+        assert_eq!(ticks(&c.timer(at(100))), [1]);
+        assert_eq!(ticks(&c.want(true, at(101))), [2]);
+    }
+
+    #[test]
+    fn an_epoch_is_visible_once_closed_and_finished_everywhere() {
+        let mut c = Coordinator::new(Duration::from_millis(100));
+        let job = JobTracking { start: 1, ticked: [(task(0), 0), (task(0), 2)].into(), terminals: [task(2)].into() };
+        c.add_job(1, job);
+        assert_eq!(ticks(&c.want(true, at(0))), [1]);
+        assert_eq!(c.closed(task(0), 0, 1, at(0)), vec![]);
+        assert_eq!(c.completed(task(2), 1, at(0)), vec![]);
+        assert_eq!(c.closed(task(0), 2, 1, at(0)), vec![Action::Record(1), Action::Visible(1)]);
+    }
+
+    #[test]
+    fn eight_epochs_in_flight_hold_the_ninth_back() {
+        let mut c = Coordinator::new(Duration::from_millis(100));
+        c.add_job(1, JobTracking { start: 1, ticked: [].into(), terminals: [task(0)].into() });
+        for e in 1..=8 {
+            assert_eq!(ticks(&c.want(true, at(e))), [e]);
+        }
+        assert!(ticks(&c.want(true, at(9))).is_empty());
+        assert_eq!(ticks(&c.completed(task(0), 1, at(10))), [9]);
+    }
+
+    #[test]
+    fn time_strictly_rises_even_when_the_clock_does_not() {
+        let mut c = Coordinator::new(Duration::ZERO);
+        let mut last = i64::MIN;
+        for _ in 0..5 {
+            for a in c.want(true, at(1)) {
+                if let Action::Tick(t) = a {
+                    assert!(t.now_us > last);
+                    last = t.now_us;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_removed_job_no_longer_holds_epochs_back() {
+        let mut c = Coordinator::new(Duration::ZERO);
+        c.add_job(1, JobTracking { start: 1, ticked: [].into(), terminals: [task(0)].into() });
+        c.want(true, at(0));
+        assert!(!c.is_quiet());
+        assert_eq!(c.remove_job(1, at(1)), vec![Action::Visible(1)]);
+        assert!(c.is_quiet());
+    }
+}

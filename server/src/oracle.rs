@@ -1,0 +1,353 @@
+//! The oracle: recomputes every materialized view in batch and compares (a view equals its
+//! query at every epoch).
+//!
+//! The view's query is bound as for continuous running, so that both sides mean the same plan,
+//! and run by DataFusion over the inputs' rows at the same epoch: those of tables and views from
+//! their stores, those of sources as they were accepted. Floats may differ in their last digits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use arrow::row::{RowConverter, SortField};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::catalog::TableProvider;
+use spate_engine::plan::{OpSpec, StreamNode};
+use spate_engine::types::{Epoch, ErrorKind, Result, SpateError, WATERMARK_MAX};
+use spate_planner::bind::{BindMode, bind_query, relations_of};
+use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind};
+use spate_planner::rules::guard::ErrorCounter;
+use spate_planner::sql::parse_query;
+
+use crate::batch::provider::Snapshot;
+use crate::session::Engine;
+use crate::session::resolver::Names;
+
+/// Rows of a difference that an error shows.
+const SHOWN: usize = 5;
+/// Relative error that floats may have: sums of many values in another order.
+const FLOAT_TOLERANCE: f64 = 1e-9;
+
+impl Engine {
+    /// Waits until all input so far is in all views, then recomputes every materialized view in
+    /// batch with DataFusion and compares. Returns the number of views checked; the error shows
+    /// the difference.
+    ///
+    /// Views over connectors can be checked only if the engine records sources; else they are
+    /// passed over.
+    pub async fn verify_views(&self) -> Result<usize> {
+        let epoch = self.worker.request_tick();
+        self.wait_visible(epoch).await?;
+        self.verify_at_visible().await
+    }
+
+    /// Compares every view at the newest visible epoch.
+    pub async fn verify_at_visible(&self) -> Result<usize> {
+        let views: Vec<Arc<Object>> = {
+            let catalog = self.catalog.lock();
+            catalog.list(Some(ObjectKind::MaterializedView), None).into_iter().cloned().collect()
+        };
+        let mut checked = 0;
+        for view in views {
+            let mut tries = 0;
+            let done = loop {
+                match self.verify(&view).await {
+                    // The epoch was let go meanwhile: take a newer one.
+                    Err(e) if e.kind() == ErrorKind::NotFound && tries < 10 => tries += 1,
+                    other => break other?,
+                }
+            };
+            checked += usize::from(done);
+        }
+        Ok(checked)
+    }
+
+    async fn verify(&self, view: &Arc<Object>) -> Result<bool> {
+        let visible = self.worker.visible();
+        let (Some(job), Some(store)) = (self.worker.job(view.id), self.worker.store(view.id)) else {
+            return Ok(false);
+        };
+        // A view that has stopped or is catching up promises nothing yet.
+        if job.error.is_some() || job.ready.is_none_or(|r| r > visible) {
+            return Ok(false);
+        }
+        let Some(relation) = &view.relation else { return Ok(false) };
+        let Some(text) = relation.query.as_deref() else { return Ok(false) };
+        let query = parse_query(text)?;
+        let path = vec![view.schema.to_string(), "public".to_owned()];
+        let plan = {
+            let names = Names::new(self, &path);
+            bind_query(&names, &query, &BindMode::Continuous { errors: ErrorCounter::ignore() })?
+        };
+        let relations = relations_of(&plan)?;
+        let mut rows: BTreeMap<u64, Arc<dyn TableProvider>> = BTreeMap::new();
+        for r in &relations {
+            let batches = if r.kind == RelationKind::Source {
+                match self.recorded(view.id, r, visible)? {
+                    Some(b) => b,
+                    None => return Ok(false),
+                }
+            } else {
+                let s = self.worker.store(r.id);
+                s.ok_or_else(|| SpateError::internal("an input without a store"))?.rows_at(visible)?
+            };
+            rows.insert(r.id, Snapshot::new(r.schema.clone(), batches));
+        }
+        let physical = self
+            .batch
+            .plan(plan, |r| rows.get(&r.id).cloned().ok_or_else(|| SpateError::internal("no rows for an input")))
+            .await?;
+        let (_, expected) = self.batch.collect(physical).await?;
+        let actual = store.rows_at(visible)?;
+        let emits_on_close =
+            self.worker.with_tasks(view.id, |t| t.graph().fragments.iter().any(|f| emits_on_close(&f.root)));
+        let partial = emits_on_close.unwrap_or(false) && store.watermark() != WATERMARK_MAX;
+        compare(&relation.schema, &expected, &actual, partial).map_err(|difference| {
+            SpateError::internal(format!(
+                "view \"{}\" differs from its query at epoch {visible}:\n{difference}",
+                view.display_name()
+            ))
+        })?;
+        Ok(true)
+    }
+
+    /// Rows of a source that a job accepted up to an epoch, in the source's whole schema; columns
+    /// that the job does not read are NULL.
+    fn recorded(&self, job: u64, source: &Relation, epoch: Epoch) -> Result<Option<Vec<RecordBatch>>> {
+        let leaves = self.worker.with_tasks(job, |t| {
+            let mut found = Vec::new();
+            for f in &t.graph().fragments {
+                let mut specs = Vec::new();
+                leaves_of(&f.root, &mut specs);
+                for (i, node) in specs.into_iter().enumerate() {
+                    if let OpSpec::Source(s) = &node.op
+                        && s.id == source.id
+                    {
+                        found.push((f.id as u32, i, s.projection.clone()));
+                    }
+                }
+            }
+            found
+        });
+        let mut all: Vec<Vec<RecordBatch>> = Vec::new();
+        for (fragment, leaf, projection) in leaves.unwrap_or_default() {
+            let Some(batches) = self.worker.logs.recorded(job, fragment, leaf, epoch) else { return Ok(None) };
+            let mut whole = Vec::new();
+            for b in batches {
+                let n = b.num_rows();
+                let columns: Vec<ArrayRef> = source
+                    .schema
+                    .fields()
+                    .iter()
+                    .enumerate()
+                    .map(|(i, f)| match projection.iter().position(|p| *p == i) {
+                        Some(k) => b.column(k).clone(),
+                        None => new_null_array(f.data_type(), n),
+                    })
+                    .collect();
+                whole.push(RecordBatch::try_new(nullable(&source.schema), columns)?);
+            }
+            all.push(whole);
+        }
+        // A source that is read twice by one job is read by two readers; the batch plan has only
+        // one scan to give rows to: such a view is passed over.
+        if all.len() > 1 {
+            return Ok(None);
+        }
+        Ok(Some(all.pop().unwrap_or_default()))
+    }
+}
+
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true));
+    Arc::new(arrow::datatypes::Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn leaves_of<'a>(node: &'a StreamNode, out: &mut Vec<&'a StreamNode>) {
+    if node.inputs.is_empty() {
+        out.push(node);
+    }
+    node.inputs.iter().for_each(|i| leaves_of(i, out));
+}
+
+fn emits_on_close(node: &StreamNode) -> bool {
+    matches!(&node.op, OpSpec::Aggregate(a) if a.emit_on_close) || node.inputs.iter().any(emits_on_close)
+}
+
+/// A bag of rows in a canonical order: columns that compare exactly first, then floats.
+struct Sorted {
+    rows: RecordBatch,
+    keys: arrow::row::Rows,
+    order: Vec<usize>,
+}
+
+fn is_float(t: &DataType) -> bool {
+    matches!(t, DataType::Float16 | DataType::Float32 | DataType::Float64)
+}
+
+fn sorted(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Sorted> {
+    let schema = nullable(schema);
+    let mut aligned = Vec::new();
+    for b in batches {
+        let columns = b
+            .columns()
+            .iter()
+            .zip(schema.fields())
+            .map(|(c, f)| cast(c, f.data_type()))
+            .collect::<Result<Vec<_>, _>>()?;
+        aligned.push(RecordBatch::try_new(schema.clone(), columns)?);
+    }
+    let rows = concat_batches(&schema, &aligned)?;
+    let (exact, floats): (Vec<usize>, Vec<usize>) =
+        (0..rows.num_columns()).partition(|i| !is_float(schema.field(*i).data_type()));
+    let exact: Vec<ArrayRef> = exact.iter().map(|i| rows.column(*i).clone()).collect();
+    let fields = exact.iter().map(|c| SortField::new(c.data_type().clone())).collect();
+    let keys = if exact.is_empty() {
+        RowConverter::new(vec![SortField::new(DataType::Null)])?
+            .convert_columns(&[new_null_array(&DataType::Null, rows.num_rows())])?
+    } else {
+        RowConverter::new(fields)?.convert_columns(&exact)?
+    };
+    let values: Vec<ArrayRef> =
+        floats.iter().map(|i| cast(rows.column(*i), &DataType::Float64)).collect::<Result<_, _>>()?;
+    let mut order: Vec<usize> = (0..rows.num_rows()).collect();
+    order.sort_by(|a, b| {
+        keys.row(*a).cmp(&keys.row(*b)).then_with(|| {
+            for v in &values {
+                let v = v.as_primitive::<Float64Type>();
+                let at = |i: usize| v.is_valid(i).then(|| v.value(i) + 0.0);
+                let o = match (at(*a), at(*b)) {
+                    (Some(x), Some(y)) => x.total_cmp(&y),
+                    (x, y) => x.is_some().cmp(&y.is_some()),
+                };
+                if o.is_ne() {
+                    return o;
+                }
+            }
+            std::cmp::Ordering::Equal
+        })
+    });
+    Ok(Sorted { rows, keys, order })
+}
+
+fn close(a: &ArrayRef, i: usize, b: &ArrayRef, j: usize) -> bool {
+    let (Ok(a), Ok(b)) = (cast(a, &DataType::Float64), cast(b, &DataType::Float64)) else { return false };
+    let (a, b) = (a.as_primitive::<Float64Type>(), b.as_primitive::<Float64Type>());
+    if a.is_null(i) || b.is_null(j) {
+        return a.is_null(i) && b.is_null(j);
+    }
+    let (x, y) = (a.value(i), b.value(j));
+    x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= FLOAT_TOLERANCE * x.abs().max(y.abs())
+}
+
+fn text(rows: &RecordBatch, row: usize) -> String {
+    let options = FormatOptions::default().with_null("NULL");
+    let cells: Vec<String> = rows
+        .columns()
+        .iter()
+        .map(|c| ArrayFormatter::try_new(c, &options).map_or_else(|e| e.to_string(), |f| f.value(row).to_string()))
+        .collect();
+    format!("({})", cells.join(", "))
+}
+
+/// Compares two bags; `partial` allows expected rows to be missing still.
+fn compare(
+    schema: &SchemaRef,
+    expected: &[RecordBatch],
+    actual: &[RecordBatch],
+    partial: bool,
+) -> std::result::Result<(), String> {
+    let e = sorted(schema, expected).map_err(|e| format!("cannot compare: {e}"))?;
+    let a = sorted(schema, actual).map_err(|e| format!("cannot compare: {e}"))?;
+    let floats: Vec<usize> = (0..schema.fields().len()).filter(|i| is_float(schema.field(*i).data_type())).collect();
+    let (mut missing, mut extra) = (Vec::new(), Vec::new());
+    let (mut i, mut j) = (0, 0);
+    while i < e.order.len() || j < a.order.len() {
+        let order = match (e.order.get(i), a.order.get(j)) {
+            (Some(x), Some(y)) => e.keys.row(*x).cmp(&a.keys.row(*y)),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            _ => std::cmp::Ordering::Greater,
+        };
+        match order {
+            std::cmp::Ordering::Less => {
+                missing.push(e.order[i]);
+                i += 1;
+            }
+            std::cmp::Ordering::Greater => {
+                extra.push(a.order[j]);
+                j += 1;
+            }
+            std::cmp::Ordering::Equal => {
+                let (x, y) = (e.order[i], a.order[j]);
+                if floats.iter().all(|c| close(e.rows.column(*c), x, a.rows.column(*c), y)) {
+                    i += 1;
+                    j += 1;
+                } else {
+                    missing.push(x);
+                    extra.push(y);
+                    i += 1;
+                    j += 1;
+                }
+            }
+        }
+    }
+    if extra.is_empty() && (missing.is_empty() || partial) {
+        return Ok(());
+    }
+    let list = |rows: &RecordBatch, which: &[usize]| {
+        let mut lines: Vec<String> = which.iter().take(SHOWN).map(|r| format!("    {}", text(rows, *r))).collect();
+        if which.len() > SHOWN {
+            lines.push(format!("    … and {} more", which.len() - SHOWN));
+        }
+        lines.join("\n")
+    };
+    Err(format!(
+        "  {} rows expected, {} found\n  missing ({}):\n{}\n  not expected ({}):\n{}",
+        e.order.len(),
+        a.order.len(),
+        missing.len(),
+        list(&e.rows, &missing),
+        extra.len(),
+        list(&a.rows, &extra)
+    ))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use arrow::array::{Float64Array, Int64Array};
+    use arrow::datatypes::{Field, Schema};
+
+    fn rows(values: &[(i64, f64)]) -> (SchemaRef, Vec<RecordBatch>) {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("a", DataType::Int64, true),
+            Field::new("b", DataType::Float64, true),
+        ]));
+        let a: Int64Array = values.iter().map(|v| Some(v.0)).collect();
+        let b: Float64Array = values.iter().map(|v| Some(v.1)).collect();
+        (schema.clone(), vec![RecordBatch::try_new(schema, vec![Arc::new(a), Arc::new(b)]).unwrap()])
+    }
+
+    #[test]
+    fn order_does_not_matter_and_multiplicity_does() {
+        let (s, a) = rows(&[(1, 1.0), (2, 2.0), (1, 1.0)]);
+        let (_, b) = rows(&[(2, 2.0), (1, 1.0), (1, 1.0)]);
+        assert!(compare(&s, &a, &b, false).is_ok());
+        let (_, c) = rows(&[(2, 2.0), (1, 1.0)]);
+        assert!(compare(&s, &a, &c, false).is_err());
+        assert!(compare(&s, &c, &a, false).is_err());
+        assert!(compare(&s, &a, &c, true).is_ok());
+    }
+
+    #[test]
+    fn floats_may_differ_in_the_last_digits_only() {
+        let (s, a) = rows(&[(1, 0.1 + 0.2)]);
+        let (_, b) = rows(&[(1, 0.3)]);
+        assert!(compare(&s, &a, &b, false).is_ok());
+        let (_, c) = rows(&[(1, 0.300001)]);
+        assert!(compare(&s, &a, &c, false).is_err());
+    }
+}

@@ -1,0 +1,654 @@
+//! CREATE and DROP.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use spate_engine::connector::{FormatSpec, SinkWriter, SourceConnector, open_sink, open_source};
+use spate_engine::plan::fragment::FragmentGraph;
+use spate_engine::plan::{Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, WatermarkSpec};
+use spate_engine::state::view::ViewStore;
+use spate_engine::task::{JobContext, build_job};
+use spate_engine::types::{ErrorKind, Result, SpateError, WATERMARK_MIN};
+use spate_planner::bind::{BindMode, bind_query, relations_of};
+use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind, TableColumn, TableDetails};
+use spate_planner::fragment::cut;
+use spate_planner::lower::{LowerOptions, Target, lower};
+use spate_planner::rules::guard::ErrorCounter;
+use spate_planner::rules::optimize_continuous;
+use spate_planner::sql::statement::{
+    CreateMaterializedView, CreateSink, CreateTable, CreateView, Drop as DropStatement, DropKind, FormatClause, Input,
+    Name, OnConflict,
+};
+use spate_planner::sql::{Query, options, parse_query, quote};
+
+use super::Session;
+use super::resolver::{Names, is_system};
+use crate::worker::TableClose;
+
+/// A continuous query, ready to run.
+struct Planned {
+    graph: FragmentGraph,
+    root: StreamNode,
+    reads: Vec<Arc<Relation>>,
+    named: Vec<ObjectId>,
+}
+
+impl Session {
+    /// Makes room for a name: refuses a taken one, drops a replaced one, or says that there is
+    /// nothing to do.
+    async fn make_room(&mut self, kind: DropKind, name: &Name, or_replace: bool, if_not_exists: bool) -> Result<bool> {
+        let taken = {
+            let catalog = self.engine.catalog.lock();
+            match catalog.new_name(&self.variables.search_path, name) {
+                Ok(_) => None,
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => Some(e),
+                Err(e) => return Err(e),
+            }
+        };
+        match taken {
+            None => Ok(true),
+            Some(_) if if_not_exists => Ok(false),
+            Some(_) if or_replace => {
+                let drop = DropStatement { kind, names: vec![name.clone()], if_exists: false, cascade: false };
+                self.drop_locked(&drop)?;
+                Ok(true)
+            }
+            Some(e) => Err(e.with_hint("use IF NOT EXISTS or OR REPLACE, or DROP it first")),
+        }
+    }
+
+    pub(super) async fn create_table(&mut self, create: CreateTable, text: &str) -> Result<()> {
+        let engine = self.engine.clone();
+        let _ddl = engine.ddl.lock().await;
+        let kind = if create.source { DropKind::Source } else { DropKind::Table };
+        if !self.make_room(kind, &create.name, create.or_replace, create.if_not_exists).await? {
+            return Ok(());
+        }
+        let mut details = TableDetails::from_statement(&create);
+        let declared: Option<SchemaRef> = (!create.columns.is_empty()).then(|| {
+            let fields = create.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), c.nullable));
+            Arc::new(Schema::new(fields.collect::<Vec<_>>())) as SchemaRef
+        });
+        let connector = if create.options.is_empty() && create.format.is_none() {
+            None
+        } else {
+            let format = create.format.as_ref().map(format_spec);
+            Some(open_source(
+                &create.options,
+                format.as_ref(),
+                declared.clone(),
+                &engine.base_dir,
+                engine.clock.clone(),
+            )?)
+        };
+        let schema = match (&connector, declared) {
+            (Some(c), _) => c.schema(),
+            (None, Some(s)) => s,
+            (None, None) => {
+                return Err(SpateError::invalid("a table needs columns, or a connector to infer them from")
+                    .with_hint("CREATE TABLE t (a int, b text)"));
+            }
+        };
+        if details.columns.is_empty() {
+            details.columns = schema
+                .fields()
+                .iter()
+                .map(|f| TableColumn {
+                    name: f.name().clone(),
+                    data_type: f.data_type().clone(),
+                    nullable: f.is_nullable(),
+                    default: None,
+                })
+                .collect();
+        }
+        if create.source && connector.is_none() {
+            return Err(SpateError::invalid("a source needs a connector")
+                .with_hint("CREATE SOURCE s WITH (connector = 'file', path = '…')"));
+        }
+        let key = (!details.primary_key.is_empty()).then(|| details.primary_key.clone());
+        if connector.is_some() && key.is_some() {
+            return Err(SpateError::unsupported("a primary key on rows of a connector is not supported")
+                .with_hint("create the table without a connector and load it with COPY … FROM, or leave the key out"));
+        }
+        if create.append_only && create.on_conflict == OnConflict::Overwrite {
+            return Err(SpateError::invalid("an APPEND ONLY table cannot overwrite rows on conflict"));
+        }
+        let watermark = match &create.watermark {
+            None => None,
+            Some(w) => {
+                let column = schema.index_of(&w.column).map_err(|_| {
+                    SpateError::new(ErrorKind::NotFound, format!("watermark column \"{}\" does not exist", w.column))
+                })?;
+                let t = schema.field(column).data_type();
+                if !matches!(t, arrow::datatypes::DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, _)) {
+                    return Err(SpateError::new(
+                        ErrorKind::Type,
+                        format!("watermark column \"{}\" must be a timestamp", w.column),
+                    ));
+                }
+                Some(WatermarkSpec { column, delay_us: w.delay_us })
+            }
+        };
+        self.check_defaults(&details)?;
+        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let append_only = create.source || create.append_only || (connector.is_some() && key.is_none());
+        let relation = Relation {
+            id,
+            schema_name: schema_name.clone(),
+            name: name.clone(),
+            kind: if create.source { RelationKind::Source } else { RelationKind::Table },
+            schema: schema.clone(),
+            key: key.clone(),
+            append_only,
+            watermark,
+            bounded: connector.as_ref().is_some_and(|c| c.bounded()),
+            query: None,
+        };
+        let object = Object {
+            id,
+            schema: schema_name,
+            name,
+            kind: if create.source { ObjectKind::Source } else { ObjectKind::Table },
+            relation: Some(relation.clone()),
+            sql: text.to_owned(),
+            depends_on: Vec::new(),
+            options: create.options,
+            format: create.format,
+            table: Some(details),
+        };
+        match connector {
+            Some(c) if create.source => {
+                engine.connectors.lock().insert(id, c);
+                engine.catalog.lock().add(object)?;
+                Ok(())
+            }
+            Some(c) => self.start_connected_table(object, relation, c).await,
+            None => {
+                engine.catalog.lock().add(object)?;
+                // A tick between making the store and registering it would leave a gap.
+                self.quiesce().await?;
+                let start = engine.worker.last();
+                let store = ViewStore::new(
+                    schema,
+                    key.clone(),
+                    append_only && key.is_none(),
+                    1,
+                    start,
+                    engine.worker.log_spill.clone(),
+                );
+                let close = TableClose { watermark: parking_lot::Mutex::new((WATERMARK_MIN, WATERMARK_MIN)) };
+                let made = store.map(|s| engine.worker.add_store(id, s, Some(Arc::new(close))));
+                engine.worker.resume();
+                made
+            }
+        }
+    }
+
+    async fn start_connected_table(
+        &mut self,
+        object: Object,
+        relation: Relation,
+        connector: Arc<dyn SourceConnector>,
+    ) -> Result<()> {
+        let engine = self.engine.clone();
+        let id = object.id;
+        let bounded = connector.bounded();
+        engine.connectors.lock().insert(id, connector);
+        // The table is the materialized result of reading its own connector.
+        let source = Relation { kind: RelationKind::Source, ..relation };
+        let parallelism = self.variables.parallelism;
+        let node = StreamNode {
+            op: OpSpec::Source(SourceSpec {
+                id,
+                name: source.display_name().into(),
+                projection: (0..source.schema.fields().len()).collect(),
+                watermark: source.watermark,
+            }),
+            inputs: Vec::new(),
+            schema: source.schema.clone(),
+            props: Properties {
+                append_only: true,
+                distribution: if parallelism == 1 { Distribution::Single } else { Distribution::Any },
+                ..Properties::default()
+            },
+        };
+        let root = StreamNode {
+            op: OpSpec::Materialize(spate_engine::plan::MaterializeSpec { id, name: source.display_name().into() }),
+            schema: node.schema.clone(),
+            props: node.props.clone(),
+            inputs: vec![node],
+        };
+        let planned =
+            Planned { graph: cut(root.clone(), parallelism), root, reads: vec![Arc::new(source)], named: vec![] };
+        engine.catalog.lock().add(object)?;
+        let started = self.start(id, planned, None).await;
+        self.finish_create(id, started, bounded).await
+    }
+
+    /// Checks that defaults can be computed.
+    fn check_defaults(&self, details: &TableDetails) -> Result<()> {
+        for c in &details.columns {
+            if let Some(d) = &c.default {
+                let query = parse_query(&format!("SELECT {d}"))?;
+                let names = Names::new(&self.engine, &self.variables.search_path);
+                bind_query(&names, &query, &BindMode::AdHoc)
+                    .map_err(|e| e.context(format!("default of column \"{}\"", c.name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn new_object(&self, name: &Name) -> Result<(ObjectId, Arc<str>, Arc<str>)> {
+        let mut catalog = self.engine.catalog.lock();
+        let (schema, name) = catalog.new_name(&self.variables.search_path, name)?;
+        Ok((catalog.allocate_id(), schema, name))
+    }
+
+    pub(super) async fn create_view(&mut self, create: CreateView, text: &str) -> Result<()> {
+        let engine = self.engine.clone();
+        let _ddl = engine.ddl.lock().await;
+        if !self.make_room(DropKind::View, &create.name, create.or_replace, create.if_not_exists).await? {
+            return Ok(());
+        }
+        let (schema, named, reads) = {
+            let names = Names::new(&engine, &self.variables.search_path);
+            let plan = bind_query(&names, &create.query, &BindMode::AdHoc)?;
+            (plan.schema().as_arrow().clone(), names.named(), relations_of(&plan)?)
+        };
+        let schema = renamed(&schema, &create.columns)?;
+        let query = with_columns(&create.query_text, &create.columns);
+        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let relation = Relation {
+            id,
+            schema_name: schema_name.clone(),
+            name: name.clone(),
+            kind: RelationKind::View,
+            schema,
+            key: None,
+            append_only: false,
+            watermark: None,
+            bounded: reads.iter().all(|r| r.bounded),
+            query: Some(query.into()),
+        };
+        engine.catalog.lock().add(Object {
+            id,
+            schema: schema_name,
+            name,
+            kind: ObjectKind::View,
+            relation: Some(relation),
+            sql: text.to_owned(),
+            depends_on: named,
+            options: BTreeMap::new(),
+            format: None,
+            table: None,
+        })?;
+        Ok(())
+    }
+
+    fn plan(&self, id: ObjectId, query: &Query, emit: bool, parallelism: usize, target: Target) -> Result<Planned> {
+        let names = Names::new(&self.engine, &self.variables.search_path);
+        let worker = self.engine.worker.clone();
+        let label = match &target {
+            Target::Materialize { name, .. } | Target::Sink { name, .. } => name.to_string(),
+            Target::Subscribe => "subscription".to_owned(),
+        };
+        let errors = ErrorCounter::new(move |expr, rows, sample| worker.logs.query_error(&label, expr, rows, sample));
+        let bound = bind_query(&names, query, &BindMode::Continuous { errors })?;
+        let reads = relations_of(&bound)?;
+        if let Some(r) = reads.iter().find(|r| is_system(r.id)) {
+            return Err(SpateError::unsupported(format!(
+                "system table \"{}\" cannot be read by a continuous query",
+                r.display_name()
+            )));
+        }
+        let optimized = optimize_continuous(bound)?;
+        let root = lower(&optimized, &LowerOptions { parallelism, emit_on_window_close: emit, target })?;
+        debug_assert!(id > 0);
+        Ok(Planned { graph: cut(root.clone(), parallelism), root, reads, named: names.named() })
+    }
+
+    fn query_parallelism(&self, options: &BTreeMap<String, String>) -> Result<usize> {
+        let mut parallelism = self.variables.parallelism;
+        for (key, value) in options {
+            match key.as_str() {
+                "parallelism" => {
+                    parallelism = usize::try_from(options::to_u64(key, value)?).unwrap_or(usize::MAX);
+                    if !(1..=256).contains(&parallelism) {
+                        return Err(SpateError::invalid(format!("parallelism must be between 1 and 256, not {value}")));
+                    }
+                }
+                k if k.starts_with("fault.") || k == "recovery_slo" || k == "deadline" => {
+                    return Err(SpateError::unsupported(format!("option \"{k}\" is not supported yet")));
+                }
+                k => {
+                    return Err(SpateError::invalid(format!("unknown option \"{k}\" of a materialized view"))
+                        .with_hint("the options are: parallelism"));
+                }
+            }
+        }
+        Ok(parallelism)
+    }
+
+    pub(super) async fn create_materialized_view(&mut self, create: CreateMaterializedView, text: &str) -> Result<()> {
+        let engine = self.engine.clone();
+        let ddl = engine.ddl.lock().await;
+        let kind = DropKind::MaterializedView;
+        if !self.make_room(kind, &create.name, create.or_replace, create.if_not_exists).await? {
+            return Ok(());
+        }
+        let parallelism = self.query_parallelism(&create.options)?;
+        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let target = Target::Materialize { id, name: create.name.to_string().into() };
+        let text_with_names = with_columns(&create.query_text, &create.columns);
+        let query = if create.columns.is_empty() { create.query } else { parse_query(&text_with_names)? };
+        let planned = self.plan(id, &query, create.emit_on_window_close, parallelism, target)?;
+        renamed(&planned.root.schema, &create.columns)?;
+        let props = &planned.root.props;
+        let relation = Relation {
+            id,
+            schema_name: schema_name.clone(),
+            name: name.clone(),
+            kind: RelationKind::MaterializedView,
+            schema: planned.root.schema.clone(),
+            key: props.stream_key.clone(),
+            append_only: props.append_only,
+            watermark: None,
+            bounded: false,
+            query: Some(text_with_names.into()),
+        };
+        let bounded = planned.reads.iter().all(|r| r.kind != RelationKind::Source || r.bounded);
+        engine.catalog.lock().add(Object {
+            id,
+            schema: schema_name,
+            name,
+            kind: ObjectKind::MaterializedView,
+            relation: Some(relation),
+            sql: text.to_owned(),
+            depends_on: planned.named.clone(),
+            options: create.options,
+            format: None,
+            table: None,
+        })?;
+        let started = self.start(id, planned, None).await;
+        drop(ddl);
+        self.finish_create(id, started, bounded).await
+    }
+
+    pub(super) async fn create_sink(&mut self, create: CreateSink, text: &str) -> Result<()> {
+        let engine = self.engine.clone();
+        let ddl = engine.ddl.lock().await;
+        if !self.make_room(DropKind::Sink, &create.name, create.or_replace, create.if_not_exists).await? {
+            return Ok(());
+        }
+        let (query, emit) = match create.input {
+            Input::Query { query, emit_on_window_close, .. } => (query, emit_on_window_close),
+            Input::Relation(name) => (parse_query(&format!("SELECT * FROM {}", quoted(&name)))?, false),
+        };
+        let mut sink_options = create.options.clone();
+        match sink_options.remove("delivery").as_deref() {
+            None | Some("exactly_once") => {}
+            Some(d @ ("at_least_once" | "at_most_once")) => {
+                return Err(SpateError::unsupported(format!("delivery = '{d}' is not supported yet"))
+                    .with_hint("leave it out: exactly_once is the default"));
+            }
+            Some(other) => {
+                return Err(SpateError::invalid(format!("option delivery has no value '{other}'"))
+                    .with_hint("use exactly_once"));
+            }
+        }
+        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let target = Target::Sink { id, name: create.name.to_string().into() };
+        let planned = self.plan(id, &query, emit, self.variables.parallelism, target)?;
+        let format = create.format.as_ref().map(format_spec);
+        let writer = open_sink(
+            &sink_options,
+            format.as_ref(),
+            planned.root.schema.clone(),
+            planned.root.props.append_only,
+            planned.root.props.stream_key.as_deref(),
+            &engine.base_dir,
+        )?;
+        if let Some(epoch) = writer.last_epoch()? {
+            return Err(SpateError::new(
+                ErrorKind::AlreadyExists,
+                format!("the sink's target already holds output, up to epoch {epoch}, of another run"),
+            )
+            .with_hint("name another path, or remove what is there"));
+        }
+        let bounded = planned.reads.iter().all(|r| r.kind != RelationKind::Source || r.bounded);
+        engine.catalog.lock().add(Object {
+            id,
+            schema: schema_name,
+            name,
+            kind: ObjectKind::Sink,
+            relation: None,
+            sql: text.to_owned(),
+            depends_on: planned.named.clone(),
+            options: create.options,
+            format: create.format,
+            table: None,
+        })?;
+        let started = self.start(id, planned, Some(writer)).await;
+        drop(ddl);
+        self.finish_create(id, started, bounded).await
+    }
+
+    /// Stops ticks and waits until nothing is in flight. The caller resumes the worker.
+    async fn quiesce(&self) -> Result<()> {
+        self.engine.worker.pause();
+        let guard = Resume(Some(self.engine.clone()));
+        self.engine.wait_until(|| Ok(self.engine.worker.is_drained().then_some(()))).await?;
+        guard.disarm();
+        Ok(())
+    }
+
+    /// Starts the job of object `id`. Ticks are held back from draining to starting, so that the
+    /// snapshot that is backfilled and the first epoch meet without a gap.
+    async fn start(&mut self, id: ObjectId, planned: Planned, sink: Option<Box<dyn SinkWriter>>) -> Result<()> {
+        self.quiesce().await?;
+        let resume = Resume(Some(self.engine.clone()));
+        let made = self.start_drained(id, planned, sink);
+        drop(resume);
+        made?;
+        self.engine.worker.request_tick();
+        Ok(())
+    }
+
+    fn start_drained(&mut self, id: ObjectId, planned: Planned, sink: Option<Box<dyn SinkWriter>>) -> Result<()> {
+        let engine = &self.engine;
+        let worker = &engine.worker;
+        let start = worker.last() + 1;
+        let mut sources = BTreeMap::new();
+        let mut stores = BTreeMap::new();
+        for r in &planned.reads {
+            if r.kind == RelationKind::Source {
+                let c = engine.connectors.lock().get(&r.id).cloned();
+                sources.insert(r.id, c.ok_or_else(|| SpateError::internal("a source without a connector"))?);
+            } else {
+                if let Some(e) = worker.job(r.id).and_then(|j| j.error) {
+                    return Err(e.context(format!("\"{}\" has stopped", r.display_name())));
+                }
+                let s = worker.store(r.id);
+                stores.insert(r.id, s.ok_or_else(|| SpateError::internal("a table without a store"))?);
+            }
+        }
+        let keeps = sink.is_none().then_some(id);
+        let target = match keeps {
+            None => None,
+            Some(_) => {
+                let last = planned.graph.fragments.last();
+                let partitions = last.map_or(1, |f| f.parallelism);
+                let props = &planned.root.props;
+                let schema = planned.root.schema.clone();
+                let key = props.stream_key.clone().filter(|k| !k.is_empty());
+                let store =
+                    ViewStore::new(schema, key, props.append_only, partitions, start - 1, worker.log_spill.clone())?;
+                worker.add_store(id, store.clone(), None);
+                Some(store)
+            }
+        };
+        let name = engine.catalog.lock().get(id).map_or_else(|| format!("subscription {id}"), |o| o.display_name());
+        let context = JobContext {
+            job: id,
+            start,
+            sources,
+            stores,
+            target,
+            sink,
+            board: worker.board.clone(),
+            events: worker.clone(),
+            clock: engine.clock.clone(),
+            spill: worker.spill.clone(),
+            memory: worker.memory.clone(),
+            hand_over: engine.config.hand_over,
+            snapshot_every: None,
+        };
+        let reads = planned.reads.iter().map(|r| r.id).filter(|r| *r != id).collect();
+        let tasks = build_job(planned.graph, context, worker.executor.as_ref())?;
+        worker.start_job(name, tasks, start, reads, keeps)
+    }
+
+    /// Waits until a new view or sink has caught up; takes it back if it fails or the user cancels.
+    async fn finish_create(&mut self, id: ObjectId, started: Result<()>, bounded: bool) -> Result<()> {
+        let mut undo = Undo { session: Some((self.engine.clone(), id)) };
+        started?;
+        if bounded && !self.variables.background_ddl {
+            let engine = &self.engine;
+            let ready = engine
+                .wait_until(|| match engine.worker.job(id) {
+                    None => Err(SpateError::new(ErrorKind::Cancelled, "it was dropped meanwhile")),
+                    Some(j) => match (j.error, j.ready) {
+                        (Some(e), _) => Err(e),
+                        (None, Some(epoch)) => Ok(Some(epoch)),
+                        (None, None) => Ok(None),
+                    },
+                })
+                .await?;
+            engine.wait_visible(ready).await?;
+            self.written = self.written.max(ready);
+        }
+        undo.session = None;
+        Ok(())
+    }
+
+    pub(super) async fn drop_objects(&mut self, drop: &DropStatement) -> Result<()> {
+        let engine = self.engine.clone();
+        let _ddl = engine.ddl.lock().await;
+        self.drop_locked(drop)
+    }
+
+    fn drop_locked(&mut self, drop: &DropStatement) -> Result<()> {
+        let gone = self.engine.catalog.lock().apply_drop(&self.variables.search_path, drop)?;
+        for object in gone {
+            forget(&self.engine, object.id);
+        }
+        Ok(())
+    }
+
+    /// Runs a query as a temporary view and gives its id and store.
+    pub(super) async fn start_temporary(
+        &mut self,
+        query: &Query,
+        emit: bool,
+    ) -> Result<(ObjectId, Arc<ViewStore>, bool)> {
+        let engine = self.engine.clone();
+        let _ddl = engine.ddl.lock().await;
+        let id = engine.catalog.lock().allocate_id();
+        let target = Target::Materialize { id, name: "subscription".into() };
+        let planned = self.plan(id, query, emit, self.variables.parallelism, target)?;
+        let append_only = planned.root.props.append_only;
+        if let Err(e) = self.start(id, planned, None).await {
+            forget(&engine, id);
+            return Err(e);
+        }
+        match engine.worker.store(id) {
+            Some(store) => Ok((id, store, append_only)),
+            None => Err(SpateError::internal("a subscription without a store")),
+        }
+    }
+}
+
+/// Stops the job of an object and lets go of what it held.
+pub(super) fn forget(engine: &super::Engine, id: ObjectId) {
+    engine.worker.stop_job(id);
+    engine.worker.remove_store(id);
+    engine.connectors.lock().remove(&id);
+    engine.writers.lock().remove(&id);
+}
+
+/// Takes a half-made object back when its statement fails or is cancelled.
+struct Undo {
+    session: Option<(Arc<super::Engine>, ObjectId)>,
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if let Some((engine, id)) = self.session.take() {
+            // Nothing can depend on it yet that must stay: it was never ready.
+            let gone = engine.catalog.lock().remove(&[id], true).unwrap_or_default();
+            for o in &gone {
+                forget(&engine, o.id);
+            }
+            forget(&engine, id);
+        }
+    }
+}
+
+/// Resumes ticks, also when a statement is cancelled in between.
+struct Resume(Option<Arc<super::Engine>>);
+
+impl Resume {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Resume {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0.take() {
+            engine.worker.resume();
+        }
+    }
+}
+
+fn format_spec(clause: &FormatClause) -> FormatSpec {
+    FormatSpec { format: clause.format.clone(), encode: clause.encode.clone() }
+}
+
+fn quoted(name: &Name) -> String {
+    match &name.schema {
+        Some(s) => format!("{}.{}", quote(s), quote(&name.name)),
+        None => quote(&name.name),
+    }
+}
+
+/// The query with its leading columns renamed.
+fn with_columns(query: &str, columns: &[String]) -> String {
+    if columns.is_empty() {
+        return query.to_owned();
+    }
+    let names: Vec<String> = columns.iter().map(|c| quote(c)).collect();
+    format!("SELECT * FROM ({query}) AS __q ({})", names.join(", "))
+}
+
+fn renamed(schema: &Schema, columns: &[String]) -> Result<SchemaRef> {
+    if columns.len() > schema.fields().len() {
+        return Err(SpateError::invalid(format!(
+            "{} column names for a query of {} columns",
+            columns.len(),
+            schema.fields().len()
+        )));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut fields = Vec::new();
+    for (i, f) in schema.fields().iter().enumerate() {
+        let name = columns.get(i).unwrap_or(f.name());
+        if !seen.insert(name.clone()) {
+            return Err(SpateError::invalid(format!("column \"{name}\" is named twice"))
+                .with_hint("give the columns different names with AS"));
+        }
+        fields.push(f.as_ref().clone().with_name(name));
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}

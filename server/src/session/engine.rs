@@ -1,0 +1,185 @@
+//! The embedded engine: catalog, worker and batch side under one roof.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spate_engine::connector::SourceConnector;
+use spate_engine::env::{Clock, SystemClock};
+use spate_engine::exchange::HandOver;
+use spate_engine::plan::ObjectId;
+use spate_engine::task::Pool;
+use spate_engine::types::{Epoch, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN};
+use spate_planner::catalog::Catalog;
+
+use super::Session;
+use crate::batch::Batch;
+use crate::worker::Worker;
+
+/// How an embedded engine is set up.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Worker threads, and the default parallelism of queries; at least 1.
+    pub threads: usize,
+    /// Longest time between two ticks while there is input.
+    pub epoch_interval: Duration,
+    /// Directory that relative file names start from; `None` is the working directory.
+    pub base_dir: Option<PathBuf>,
+    /// Keep what sources delivered, so that [`Engine::verify_views`] can recompute views over
+    /// connectors too. For tests: it holds all input in memory.
+    pub record_sources: bool,
+    /// Bytes that operator state may take in all; at the limit the query that grows stops.
+    pub memory_limit: usize,
+    /// Bytes that exchanges and change logs hold in memory; beyond it they spill to disk.
+    pub exchange_limit: usize,
+    /// How exchanges hand over; anything but the default is for measuring only.
+    pub hand_over: HandOver,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            epoch_interval: Duration::from_millis(100),
+            base_dir: None,
+            record_sources: false,
+            memory_limit: 8 << 30,
+            exchange_limit: 512 << 20,
+            hand_over: HandOver::WholeEpoch,
+        }
+    }
+}
+
+/// An engine in this process.
+pub struct Engine {
+    pub(crate) config: EngineConfig,
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) batch: Batch,
+    pub(crate) catalog: Mutex<Catalog>,
+    pub(crate) connectors: Mutex<BTreeMap<ObjectId, Arc<dyn SourceConnector>>>,
+    /// One DDL statement at a time.
+    pub(crate) ddl: tokio::sync::Mutex<()>,
+    /// One DML statement per table at a time.
+    pub(crate) writers: Mutex<BTreeMap<ObjectId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Relative paths start here.
+    pub(crate) base_dir: PathBuf,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What running jobs have done since the engine started.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Rows that sources delivered.
+    pub rows: u64,
+    /// Work done and whole, in units of the sources, where all of them know it.
+    pub done_of: Option<(u64, u64)>,
+    /// The newest epoch that readers can see.
+    pub epoch: u64,
+    /// Least watermark of the sources that have one, in microseconds.
+    pub watermark: Option<i64>,
+}
+
+impl Engine {
+    /// Starts the worker threads.
+    pub fn open(config: EngineConfig) -> Result<Arc<Self>> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let threads = config.threads.max(1);
+        let pool = Arc::new(Pool::new(threads, clock.clone())?);
+        let worker = Worker::new(
+            pool,
+            clock.clone(),
+            config.epoch_interval,
+            config.exchange_limit,
+            config.memory_limit,
+            config.record_sources,
+        );
+        let base_dir = match &config.base_dir {
+            Some(d) => d.clone(),
+            None => std::env::current_dir()?,
+        };
+        Ok(Arc::new(Self {
+            batch: Batch::new(threads)?,
+            worker,
+            clock,
+            catalog: Mutex::default(),
+            connectors: Mutex::default(),
+            ddl: tokio::sync::Mutex::new(()),
+            writers: Mutex::default(),
+            base_dir,
+            config,
+        }))
+    }
+
+    /// A new session.
+    pub fn session(self: &Arc<Self>) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// What running jobs have done, for progress bars.
+    pub fn progress(&self) -> Progress {
+        let mut p = Progress { epoch: self.worker.visible(), ..Progress::default() };
+        let mut all_known = true;
+        let mut sum = (0, 0);
+        for (status, leaves) in self.worker.jobs() {
+            for m in leaves {
+                p.rows += m.rows.load(Ordering::Relaxed);
+                if status.ended || status.error.is_some() {
+                    continue;
+                }
+                let total = m.total.load(Ordering::Relaxed);
+                let done = m.done.load(Ordering::Relaxed);
+                all_known &= total > 0;
+                sum = (sum.0 + done, sum.1 + total);
+                let w = m.watermark.load(Ordering::Relaxed);
+                if w != WATERMARK_MIN && w != WATERMARK_MAX {
+                    p.watermark = Some(p.watermark.map_or(w, |x: i64| x.min(w)));
+                }
+            }
+        }
+        p.done_of = (all_known && sum.1 > 0).then_some(sum);
+        p
+    }
+
+    /// Stops all jobs and threads.
+    pub fn shutdown(&self) {
+        self.worker.shutdown();
+    }
+
+    pub(crate) fn writer(&self, table: ObjectId) -> Arc<tokio::sync::Mutex<()>> {
+        self.writers.lock().entry(table).or_default().clone()
+    }
+
+    /// Waits until readers can see `epoch`.
+    pub(crate) async fn wait_visible(&self, epoch: Epoch) -> Result<()> {
+        self.wait_until(|| Ok((self.worker.visible() >= epoch).then_some(()))).await
+    }
+
+    /// Waits until `ready` gives something.
+    pub(crate) async fn wait_until<T>(&self, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let mut changes = self.worker.watch();
+        loop {
+            changes.borrow_and_update();
+            if let Some(t) = ready()? {
+                return Ok(t);
+            }
+            if changes.changed().await.is_err() {
+                return Err(SpateError::internal("the engine has stopped"));
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}

@@ -1,0 +1,193 @@
+//! SELECT and EXPLAIN.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::logical_expr::LogicalPlan;
+use spate_engine::plan::ObjectId;
+use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
+use spate_planner::bind::{BindMode, bind_query, relations_of};
+use spate_planner::catalog::{Relation, RelationKind};
+use spate_planner::explain;
+use spate_planner::lower::{LowerOptions, Target, lower};
+use spate_planner::rules::guard::ErrorCounter;
+use spate_planner::rules::optimize_continuous;
+use spate_planner::sql::Query;
+use spate_planner::sql::statement::{ExplainMode, Input, Statement};
+
+use super::resolver::{Names, is_system, system_rows};
+use super::show::text_rows;
+use super::{RowStream, Session};
+use crate::batch::provider::{Bounded, Snapshot};
+
+impl Session {
+    pub(super) async fn select(&mut self, query: &Query) -> Result<RowStream> {
+        let plan = {
+            let names = Names::new(&self.engine, &self.variables.search_path);
+            bind_query(&names, query, &BindMode::AdHoc)?
+        };
+        self.select_plan(plan, &BTreeMap::new()).await
+    }
+
+    /// Runs a bound plan on a snapshot; `instead` gives the rows of some relations.
+    pub(super) async fn select_plan(
+        &self,
+        plan: LogicalPlan,
+        instead: &BTreeMap<ObjectId, Vec<RecordBatch>>,
+    ) -> Result<RowStream> {
+        let relations = relations_of(&plan)?;
+        let mut tries = 0;
+        let providers = loop {
+            let epoch = self.readable(&relations, instead).await?;
+            match self.providers(&relations, epoch, instead) {
+                // The epoch was let go between choosing and reading it: take a newer one.
+                Err(e) if e.kind() == ErrorKind::NotFound && tries < 10 => tries += 1,
+                other => break other?,
+            }
+        };
+        let physical = self
+            .engine
+            .batch
+            .plan(plan, |r| {
+                providers
+                    .get(&r.id)
+                    .cloned()
+                    .ok_or_else(|| SpateError::internal(format!("no rows for {}", r.display_name())))
+            })
+            .await?;
+        let schema = physical.schema();
+        Ok(RowStream { schema, stream: self.engine.batch.stream(physical)?, endless: false })
+    }
+
+    fn providers(
+        &self,
+        relations: &[Arc<Relation>],
+        epoch: Epoch,
+        instead: &BTreeMap<ObjectId, Vec<RecordBatch>>,
+    ) -> Result<BTreeMap<ObjectId, Arc<dyn TableProvider>>> {
+        let mut out: BTreeMap<ObjectId, Arc<dyn TableProvider>> = BTreeMap::new();
+        for r in relations {
+            let provider: Arc<dyn TableProvider> = if let Some(rows) = instead.get(&r.id) {
+                Snapshot::new(r.schema.clone(), rows.clone())
+            } else if is_system(r.id) {
+                let catalog = self.engine.catalog.lock().clone();
+                let rows = system_rows(&self.engine, &catalog, r.id)?;
+                Snapshot::new(rows.schema(), vec![rows])
+            } else if r.kind == RelationKind::Source {
+                self.bounded_source(r)?
+            } else {
+                let store = self.engine.worker.store(r.id).ok_or_else(|| {
+                    SpateError::new(ErrorKind::NotFound, format!("relation \"{}\" is gone", r.display_name()))
+                        .context("it was dropped meanwhile")
+                })?;
+                Snapshot::new(r.schema.clone(), store.rows_at(epoch)?)
+            };
+            out.insert(r.id, provider);
+        }
+        Ok(out)
+    }
+
+    fn bounded_source(&self, r: &Relation) -> Result<Arc<dyn TableProvider>> {
+        let connector = self.engine.connectors.lock().get(&r.id).cloned();
+        let connector =
+            connector.ok_or_else(|| SpateError::internal(format!("no connector for {}", r.display_name())))?;
+        if !connector.bounded() {
+            return Err(SpateError::unsupported(format!(
+                "source \"{}\" does not end, so SELECT cannot read it",
+                r.display_name()
+            ))
+            .with_hint("use SUBSCRIBE TO SELECT …, or create a materialized view over it"));
+        }
+        let engine = self.engine.clone();
+        let name: Arc<str> = r.display_name().into();
+        let on_dead = Arc::new(move |dead| engine.worker.file_dead_letters(&name, dead));
+        Ok(Bounded::new(connector, on_dead))
+    }
+
+    /// The newest epoch at which all of these can be read, after what this session wrote.
+    async fn readable(
+        &self,
+        relations: &[Arc<Relation>],
+        instead: &BTreeMap<ObjectId, Vec<RecordBatch>>,
+    ) -> Result<Epoch> {
+        let engine = &self.engine;
+        let mut laggard: Option<String> = None;
+        let wait = engine.wait_until(|| {
+            let visible = engine.worker.visible();
+            let mut need = self.written;
+            laggard = None;
+            for r in relations.iter().filter(|r| !instead.contains_key(&r.id)) {
+                let Some(job) = engine.worker.job(r.id) else { continue };
+                if let Some(e) = job.error {
+                    return Err(e
+                        .context(format!("materialized view \"{}\" has stopped", r.display_name()))
+                        .with_hint("DROP it, mend the cause, and create it again"));
+                }
+                match job.ready {
+                    Some(ready) => need = need.max(ready),
+                    None => laggard = Some(r.display_name()),
+                }
+            }
+            Ok((laggard.is_none() && visible >= need).then_some(visible))
+        });
+        let timeout = self.variables.read_timeout;
+        let waited = tokio::time::timeout(timeout, wait).await;
+        match waited {
+            Ok(r) => r,
+            Err(_) => Err(SpateError::new(
+                ErrorKind::Limit,
+                match laggard {
+                    Some(name) => format!("\"{name}\" is still catching up after {} ms", timeout.as_millis()),
+                    None => format!("what was written is not visible after {} ms", timeout.as_millis()),
+                },
+            )
+            .with_hint("wait and try again, or SET read_timeout to a longer time")),
+        }
+    }
+
+    pub(super) async fn explain(&mut self, statement: Statement, mode: ExplainMode) -> Result<RowStream> {
+        let (query, emit, sink) = match statement {
+            Statement::Query(q) => (q, false, false),
+            Statement::CreateMaterializedView(c) => (c.query, c.emit_on_window_close, false),
+            Statement::CreateView(c) => (c.query, false, false),
+            Statement::CreateSink(c) => match c.input {
+                Input::Query { query, emit_on_window_close, .. } => (query, emit_on_window_close, true),
+                Input::Relation(name) => {
+                    (spate_planner::sql::parse_query(&format!("SELECT * FROM {name}"))?, false, true)
+                }
+            },
+            Statement::Subscribe(s) => match s.target {
+                Input::Query { query, emit_on_window_close, .. } => (query, emit_on_window_close, false),
+                Input::Relation(name) => {
+                    (spate_planner::sql::parse_query(&format!("SELECT * FROM {name}"))?, false, false)
+                }
+            },
+            other => {
+                return Err(SpateError::unsupported(format!("EXPLAIN {} is not supported", other.verb()))
+                    .with_hint("EXPLAIN takes a query, or a statement that keeps one up to date"));
+            }
+        };
+        let names = Names::new(&self.engine, &self.variables.search_path);
+        let bound = bind_query(&names, &query, &BindMode::Continuous { errors: ErrorCounter::ignore() })?;
+        let optimized = optimize_continuous(bound)?;
+        let text = match mode {
+            ExplainMode::Logical => explain::logical(&optimized),
+            ExplainMode::Stream | ExplainMode::Fragments => {
+                let name: Arc<str> = if sink { "sink".into() } else { "view".into() };
+                let target = if sink { Target::Sink { id: 0, name } } else { Target::Materialize { id: 0, name } };
+                let options =
+                    LowerOptions { parallelism: self.variables.parallelism, emit_on_window_close: emit, target };
+                let plan = lower(&optimized, &options)?;
+                if mode == ExplainMode::Stream {
+                    explain::stream(&plan)
+                } else {
+                    explain::fragments(&spate_planner::fragment::cut(plan, options.parallelism))
+                }
+            }
+        };
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        Ok(RowStream::of(text_rows(&[("plan", lines)])?))
+    }
+}

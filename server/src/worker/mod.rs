@@ -1,0 +1,473 @@
+//! The worker: the threads that run tasks, the jobs they belong to, and the wiring between tasks
+//! and the coordinator.
+//!
+//! Lock order: `jobs` before `coordinator`; task threads take only `coordinator` and the log's
+//! locks, for moments. Nothing waits for a task while it holds a lock.
+
+pub mod logs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use parking_lot::Mutex;
+use spate_engine::connector::DeadLetter;
+use spate_engine::env::Clock;
+use spate_engine::exchange::Spill;
+use spate_engine::plan::ObjectId;
+use spate_engine::state::view::ViewStore;
+use spate_engine::task::driver::MemoryAccount;
+use spate_engine::task::metrics::LeafMetrics;
+use spate_engine::task::{Events, Executor, JobTasks, Runnable, Step, TaskId, TickBoard, Waker};
+use spate_engine::types::{Epoch, Result, SpateError, SplitRange, Tick, Watermark};
+use tokio::sync::watch;
+
+use crate::coordinator::{Action, Coordinator, JobTracking, Now};
+pub use logs::{Logs, RecordedRows};
+
+/// What the session sees of a job.
+#[derive(Debug, Clone)]
+pub struct JobStatus {
+    /// Its number.
+    pub id: u64,
+    /// Name of the view or sink.
+    pub name: String,
+    /// Why it stopped, if it did.
+    pub error: Option<SpateError>,
+    /// Epoch from which on its result is complete; `None` while it catches up.
+    pub ready: Option<Epoch>,
+    /// All input has ended.
+    pub ended: bool,
+}
+
+struct Job {
+    status: JobStatus,
+    tasks: Option<JobTasks>,
+    metrics: Vec<Arc<LeafMetrics>>,
+    waiting: BTreeSet<TaskId>,
+    /// Tasks that end the job and have not seen the end of all input.
+    unfinished: BTreeSet<TaskId>,
+    caught_up: Epoch,
+    reads: Vec<ObjectId>,
+    keeps: Option<ObjectId>,
+}
+
+/// A store and, of a table that DML writes, its watermark.
+type Store = (Arc<ViewStore>, Option<Arc<TableClose>>);
+
+/// Runs jobs.
+pub struct Worker {
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) board: Arc<TickBoard>,
+    /// Budget of the exchanges; sources wait while it is crowded.
+    pub(crate) spill: Arc<Spill>,
+    /// Budget of the stores' change logs: apart, since logs stay where exchanges drain.
+    pub(crate) log_spill: Arc<Spill>,
+    pub(crate) memory: Arc<MemoryAccount>,
+    /// What went wrong, for the system tables.
+    pub logs: Logs,
+    coordinator: Mutex<Coordinator>,
+    jobs: Mutex<BTreeMap<u64, Job>>,
+    /// Stores of all tables and views; those that DML writes are closed at every tick.
+    stores: Mutex<BTreeMap<ObjectId, Store>>,
+    failed: Mutex<Vec<(u64, SpateError)>>,
+    timer: Mutex<TimerState>,
+    /// Rises with everything that somebody may wait for.
+    changes: watch::Sender<u64>,
+    closing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct TimerState {
+    slot: u64,
+    waker: Option<Waker>,
+    at: Option<Duration>,
+}
+
+/// What a table that DML writes knows of its watermark.
+#[derive(Debug)]
+pub struct TableClose {
+    /// Watermark at the end of the last closed epoch, and of the open one.
+    pub watermark: Mutex<(Watermark, Watermark)>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Worker")
+    }
+}
+
+impl Worker {
+    /// A worker on this executor.
+    pub fn new(
+        executor: Arc<dyn Executor>,
+        clock: Arc<dyn Clock>,
+        interval: Duration,
+        spill_limit: usize,
+        memory_limit: usize,
+        record_sources: bool,
+    ) -> Arc<Self> {
+        let (changes, _) = watch::channel(0);
+        let worker = Arc::new(Self {
+            executor: executor.clone(),
+            clock,
+            board: Arc::new(TickBoard::default()),
+            spill: Spill::new(spill_limit),
+            log_spill: Spill::new(spill_limit),
+            memory: MemoryAccount::new(memory_limit),
+            logs: Logs::new(record_sources),
+            coordinator: Mutex::new(Coordinator::new(interval)),
+            jobs: Mutex::default(),
+            stores: Mutex::default(),
+            failed: Mutex::default(),
+            timer: Mutex::default(),
+            changes,
+            closing: Mutex::new(()),
+        });
+        let (slot, waker) = executor.reserve();
+        *worker.timer.lock() = TimerState { slot, waker: Some(waker), at: None };
+        executor.spawn(slot, Box::new(Timer(Arc::downgrade(&worker))));
+        worker
+    }
+
+    fn now(&self) -> Now {
+        Now { wall_us: self.clock.now_us(), mono: self.clock.monotonic() }
+    }
+
+    fn drive(&self, f: impl FnOnce(&mut Coordinator, Now) -> Vec<Action>) {
+        let mut visible = false;
+        {
+            let mut coordinator = self.coordinator.lock();
+            let actions = f(&mut coordinator, self.now());
+            for a in actions {
+                match a {
+                    Action::Tick(tick) => self.tick(tick),
+                    Action::Record(epoch) => self.board.set_recorded(epoch),
+                    Action::Visible(epoch) => {
+                        for (store, _) in self.stores.lock().values() {
+                            store.set_visible(epoch);
+                        }
+                        visible = true;
+                    }
+                    Action::WakeAt(at) => {
+                        let mut timer = self.timer.lock();
+                        timer.at = Some(timer.at.map_or(at, |t| t.min(at)));
+                        if let Some(w) = &timer.waker {
+                            w.wake();
+                        }
+                    }
+                }
+            }
+        }
+        if visible {
+            self.changed();
+        }
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|v| *v += 1);
+    }
+
+    /// Closes an epoch: tables first, then everyone who waits for ticks.
+    fn tick(&self, tick: Tick) {
+        for (store, table) in self.stores.lock().values() {
+            if let Some(t) = table {
+                let mut marks = t.watermark.lock();
+                marks.0 = marks.1;
+                if let Err(e) = store.close(tick, marks.0) {
+                    // Closing fails only when spilling does; the table's readers stop with it.
+                    tracing::error!("cannot close epoch {} of a table: {e}", tick.epoch);
+                }
+            }
+        }
+        self.board.post(tick);
+    }
+
+    /// Newest epoch that readers may see.
+    pub fn visible(&self) -> Epoch {
+        self.coordinator.lock().visible()
+    }
+
+    /// Sees every change of visible epochs and job states.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Asks for a tick at once; what was written before is in the returned epoch or an earlier one.
+    pub fn request_tick(&self) -> Epoch {
+        let mut epoch = 0;
+        self.drive(|c, now| {
+            let before = c.last();
+            let actions = c.want(true, now);
+            // If the tick was issued it closed what was written; else a later one will.
+            epoch = if c.last() > before { c.last() } else { before + 1 };
+            actions
+        });
+        epoch
+    }
+
+    /// Longest time between ticks.
+    pub fn interval(&self) -> Duration {
+        self.coordinator.lock().interval()
+    }
+
+    /// Sets the longest time between ticks.
+    pub fn set_interval(&self, interval: Duration) {
+        self.coordinator.lock().set_interval(interval);
+    }
+
+    /// Holds ticks back; [`Worker::is_drained`] then comes true.
+    pub fn pause(&self) {
+        self.coordinator.lock().pause();
+    }
+
+    /// Lets ticks go on.
+    pub fn resume(&self) {
+        self.drive(Coordinator::resume);
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_drained(&self) -> bool {
+        self.coordinator.lock().is_drained()
+    }
+
+    /// Whether nothing is in flight, nothing is wanted, and no table has unclosed writes.
+    pub fn is_quiet(&self) -> bool {
+        self.coordinator.lock().is_quiet() && !self.stores.lock().values().any(|(s, t)| t.is_some() && s.has_open())
+    }
+
+    /// Epoch of the newest tick.
+    pub fn last(&self) -> Epoch {
+        self.coordinator.lock().last()
+    }
+
+    /// Registers a store; `table` if DML writes it.
+    pub fn add_store(&self, id: ObjectId, store: Arc<ViewStore>, table: Option<Arc<TableClose>>) {
+        self.stores.lock().insert(id, (store, table));
+    }
+
+    /// Forgets a store.
+    pub fn remove_store(&self, id: ObjectId) {
+        self.stores.lock().remove(&id);
+    }
+
+    /// The store of a table or view.
+    pub fn store(&self, id: ObjectId) -> Option<Arc<ViewStore>> {
+        self.stores.lock().get(&id).map(|(s, _)| s.clone())
+    }
+
+    /// The watermark record of a table that DML writes.
+    pub fn table_close(&self, id: ObjectId) -> Option<Arc<TableClose>> {
+        self.stores.lock().get(&id).and_then(|(_, t)| t.clone())
+    }
+
+    /// Makes and starts a job's tasks. No tick may come between building it and this: the caller
+    /// has paused ticks and waited for what was in flight.
+    pub fn start_job(
+        &self,
+        name: String,
+        mut tasks: JobTasks,
+        start: Epoch,
+        reads: Vec<ObjectId>,
+        keeps: Option<ObjectId>,
+    ) -> Result<()> {
+        let id = tasks.job();
+        let ticked = tasks.ticked().into_iter().collect();
+        let terminals = tasks.terminals().into_iter().collect();
+        let waiting = tasks.inputs().into_iter().collect();
+        let unfinished = tasks.terminals().into_iter().collect();
+        let status = JobStatus { id, name, error: None, ready: None, ended: false };
+        let job = Job { status, tasks: None, metrics: Vec::new(), waiting, unfinished, caught_up: 0, reads, keeps };
+        self.jobs.lock().insert(id, job);
+        self.coordinator.lock().add_job(id, JobTracking { start, ticked, terminals });
+        let started = tasks.start(self.executor.as_ref());
+        let metrics = tasks.metrics();
+        if let Err(e) = started {
+            tasks.stop(self.executor.as_ref());
+            self.jobs.lock().remove(&id);
+            self.drive(|c, now| c.remove_job(id, now));
+            return Err(e);
+        }
+        let mut stillborn = None;
+        if let Some(job) = self.jobs.lock().get_mut(&id) {
+            job.metrics = metrics;
+            // It may have failed in its first steps already.
+            match &job.status.error {
+                None => job.tasks = Some(tasks),
+                Some(_) => stillborn = Some(tasks),
+            }
+        }
+        if let Some(mut tasks) = stillborn {
+            tasks.stop(self.executor.as_ref());
+        }
+        Ok(())
+    }
+
+    /// Stops a job's tasks and forgets it. Not to be called from a task.
+    pub fn stop_job(&self, id: u64) {
+        let job = self.jobs.lock().remove(&id);
+        if let Some(mut tasks) = job.and_then(|j| j.tasks) {
+            tasks.stop(self.executor.as_ref());
+        }
+        self.drive(|c, now| c.remove_job(id, now));
+        self.logs.forget_job(id);
+        self.changed();
+    }
+
+    /// Status of a job.
+    pub fn job(&self, id: u64) -> Option<JobStatus> {
+        self.jobs.lock().get(&id).map(|j| j.status.clone())
+    }
+
+    /// Status of all jobs, and their counters.
+    pub fn jobs(&self) -> Vec<(JobStatus, Vec<Arc<LeafMetrics>>)> {
+        self.jobs.lock().values().map(|j| (j.status.clone(), j.metrics.clone())).collect()
+    }
+
+    /// The plan of a running job.
+    pub fn with_tasks<T>(&self, id: u64, f: impl FnOnce(&JobTasks) -> T) -> Option<T> {
+        self.jobs.lock().get(&id).and_then(|j| j.tasks.as_ref()).map(f)
+    }
+
+    /// Makes a job fail with this error: it stops, its result stays as it is.
+    pub fn fail_job(&self, id: u64, error: SpateError) {
+        self.failed.lock().push((id, error));
+        if let Some(w) = &self.timer.lock().waker {
+            w.wake();
+        }
+    }
+
+    /// Files records that could not be decoded.
+    pub fn file_dead_letters(&self, source: &Arc<str>, letters: Vec<DeadLetter>) {
+        self.logs.dead_letters(source, letters, self.clock.now_us());
+    }
+
+    /// Stops what failed, and what depended on it. Runs on the timer, never inside a task's step.
+    fn bury(&self) {
+        let failed = std::mem::take(&mut *self.failed.lock());
+        for failure in failed {
+            let mut todo = vec![failure];
+            while let Some((id, error)) = todo.pop() {
+                let mut tasks = None;
+                {
+                    let mut jobs = self.jobs.lock();
+                    let Some(job) = jobs.get_mut(&id) else { continue };
+                    if job.status.error.is_none() {
+                        job.status.error = Some(error.clone());
+                        tasks = job.tasks.take();
+                    }
+                    if let Some(kept) = job.keeps {
+                        let name = job.status.name.clone();
+                        for (other, j) in jobs.iter() {
+                            if j.reads.contains(&kept) && j.status.error.is_none() {
+                                let e = error.clone().context(format!("its input {name} has failed"));
+                                todo.push((*other, e));
+                            }
+                        }
+                    }
+                }
+                if let Some(mut t) = tasks {
+                    t.stop(self.executor.as_ref());
+                }
+                self.drive(|c, now| c.remove_job(id, now));
+                self.changed();
+            }
+        }
+    }
+
+    /// Stops everything.
+    pub fn shutdown(&self) {
+        let _one = self.closing.lock();
+        let ids: Vec<u64> = self.jobs.lock().keys().copied().collect();
+        for id in ids {
+            self.stop_job(id);
+        }
+        let slot = self.timer.lock().slot;
+        self.executor.remove(slot);
+        self.stores.lock().clear();
+    }
+}
+
+struct Timer(Weak<Worker>);
+
+impl Runnable for Timer {
+    fn step(&mut self) -> Step {
+        let Some(worker) = self.0.upgrade() else { return Step::Done };
+        worker.bury();
+        let now = worker.clock.monotonic();
+        let due = {
+            let mut timer = worker.timer.lock();
+            let due = timer.at.is_some_and(|t| t <= now);
+            if due {
+                timer.at = None;
+            }
+            due
+        };
+        if due {
+            worker.drive(Coordinator::timer);
+        }
+        let at = worker.timer.lock().at;
+        match at {
+            Some(t) => Step::WaitFor(t.saturating_sub(worker.clock.monotonic())),
+            None => Step::Wait,
+        }
+    }
+
+    fn panicked(&mut self, message: &str) {
+        tracing::error!("the coordinator's timer panicked: {message}");
+    }
+}
+
+impl Events for Worker {
+    fn want_tick(&self, _: TaskId, now: bool) {
+        self.drive(|c, t| c.want(now, t));
+    }
+
+    fn closed(&self, task: TaskId, leaf: usize, tick: Tick, _: &[SplitRange]) {
+        self.drive(|c, now| c.closed(task, leaf, tick.epoch, now));
+    }
+
+    fn completed(&self, task: TaskId, epoch: Epoch, _: Watermark) {
+        self.drive(|c, now| c.completed(task, epoch, now));
+    }
+
+    fn dead_letters(&self, source: &Arc<str>, letters: Vec<DeadLetter>) {
+        self.file_dead_letters(source, letters);
+    }
+
+    fn late(&self, source: &Arc<str>, epoch: Epoch, rows: RecordBatch) {
+        self.logs.late(source, epoch, &rows);
+    }
+
+    fn accepted(&self, task: TaskId, leaf: usize, epoch: Epoch, rows: &RecordBatch) {
+        self.logs.accepted(task, leaf, epoch, rows);
+    }
+
+    fn caught_up(&self, task: TaskId, epoch: Epoch, ended: bool) {
+        let mut jobs = self.jobs.lock();
+        let Some(job) = jobs.get_mut(&task.job) else { return };
+        let before = (job.status.ready, job.status.ended);
+        if job.waiting.remove(&task) {
+            job.caught_up = job.caught_up.max(epoch);
+            if job.waiting.is_empty() {
+                job.status.ready = Some(job.caught_up);
+            }
+        }
+        if ended {
+            job.unfinished.remove(&task);
+        }
+        job.status.ended = job.unfinished.is_empty() && job.waiting.is_empty();
+        let changed = before != (job.status.ready, job.status.ended);
+        drop(jobs);
+        if changed {
+            self.changed();
+        }
+    }
+
+    fn failed(&self, task: TaskId, epoch: Epoch, error: SpateError) {
+        tracing::warn!("{task} failed in epoch {epoch}: {error}");
+        self.fail_job(task.job, error);
+    }
+}

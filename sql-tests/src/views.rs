@@ -1,0 +1,316 @@
+//! Materialized views over the tables of [`crate::dml`]: every operator and aggregate, with the
+//! shapes in which they have edge cases.
+
+/// A view.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    /// Its name.
+    pub name: &'static str,
+    /// Its query.
+    pub query: &'static str,
+    /// Views that it reads.
+    pub reads: &'static [&'static str],
+}
+
+const fn v(name: &'static str, query: &'static str) -> View {
+    View { name, query, reads: &[] }
+}
+
+const fn on(name: &'static str, reads: &'static [&'static str], query: &'static str) -> View {
+    View { name, query, reads }
+}
+
+/// All of them; a view stands after those that it reads.
+pub const VIEWS: &[View] = &[
+    // Filter.
+    v("f_cmp", "SELECT * FROM t WHERE a > 0"),
+    v("f_null", "SELECT id, s FROM t WHERE s IS NULL OR a IS NOT DISTINCT FROM 3"),
+    v("f_bool", "SELECT id FROM t WHERE ok"),
+    v("f_not", "SELECT id, ok FROM t WHERE NOT ok AND NOT (a = 1)"),
+    v("f_like", "SELECT a, s FROM u WHERE s LIKE 'a%' OR s ILIKE '%B' OR s NOT LIKE '%\\_%'"),
+    v("f_in", "SELECT * FROM u WHERE a IN (1, 2, NULL) OR s NOT IN ('a', 'b')"),
+    v("f_between", "SELECT * FROM u WHERE d BETWEEN -5 AND 10.25 AND f NOT BETWEEN 0 AND 1"),
+    v("f_ts", "SELECT * FROM u WHERE ts >= '2024-01-01 00:01:00' AND ts < '2024-01-01 00:02:30'"),
+    v("f_false", "SELECT * FROM t WHERE 1 = 0"),
+    v("f_nulls_only", "SELECT * FROM u WHERE NULL"),
+    // Project.
+    v(
+        "p_case",
+        "SELECT id, CASE WHEN a > 3 THEN 'big' WHEN a > 0 THEN 'small' WHEN a IS NULL THEN NULL ELSE 'neg' END AS c, CASE a WHEN 1 THEN 10 WHEN 2 THEN 20 END AS e FROM t",
+    ),
+    v(
+        "p_cast",
+        "SELECT id, CAST(s AS int) AS i, CAST(f AS int) AS fi, CAST(a AS text) AS at, CAST(d AS double precision) AS dd, CAST(b AS smallint) AS b2, CAST(s AS numeric(6,2)) AS sn FROM t",
+    ),
+    v("p_div", "SELECT id, b / a AS q, b % a AS r, d / a AS dq, f / a AS fq, 10 / (a - 1) AS c FROM t"),
+    v("p_arith", "SELECT id, a + 1 AS x, b * 2 - a AS y, d * d AS dd, -f AS nf, abs(a) AS ab, a & 3 AS bits FROM t"),
+    v(
+        "p_text",
+        "SELECT id, upper(s) AS u, length(s) AS l, s || '!' AS c, substr(s, 2, 2) AS p, concat(s, a) AS k, trim(s) AS tr, coalesce(s, 'none') AS co, nullif(s, 'a') AS nu FROM t",
+    ),
+    v("p_dup", "SELECT a AS x, a AS y, 1 AS one, NULL AS n FROM u"),
+    v(
+        "p_time",
+        "SELECT id, date_trunc('minute', ts) AS m, extract(second FROM ts) AS s, ts + INTERVAL '1 hour' AS h, CAST(ts AS date) AS dd FROM t",
+    ),
+    v("p_bool", "SELECT id, a > 1 AND ok AS x, a > 1 OR ok AS y, NOT ok AS z, a = b AS e, s IS NULL AS n FROM t"),
+    // Aggregates.
+    v("g_count", "SELECT a, count(*) AS c, count(s) AS cs, count(d) AS cd FROM t GROUP BY a"),
+    v("g_sum", "SELECT a, sum(b) AS sb, sum(d) AS sd, sum(f) AS sf, sum(a) AS sa FROM t GROUP BY a"),
+    v("g_avg", "SELECT s, avg(a) AS aa, avg(d) AS ad, avg(f) AS af FROM u GROUP BY s"),
+    v(
+        "g_minmax",
+        "SELECT a, min(b) AS nb, max(b) AS xb, min(s) AS ns, max(s) AS xs, min(d) AS nd, max(d) AS xd, min(ts) AS nt, max(ts) AS xt, min(f) AS nf, max(f) AS xf FROM t GROUP BY a",
+    ),
+    v("g_minmax_bool", "SELECT a, min(ok) AS n, max(ok) AS x FROM t GROUP BY a"),
+    v(
+        "g_distinct",
+        "SELECT a, count(DISTINCT s) AS cs, sum(DISTINCT b) AS sb, avg(DISTINCT d) AS ad, min(DISTINCT b) AS nb, count(DISTINCT ts) AS ct FROM t GROUP BY a",
+    ),
+    v(
+        "g_distinct_bag",
+        "SELECT s, count(DISTINCT a) AS ca, sum(DISTINCT a) AS sa, count(DISTINCT d) AS cd, count(a) AS c FROM u GROUP BY s",
+    ),
+    v(
+        "g_filter",
+        "SELECT a, count(*) FILTER (WHERE ok) AS c, sum(b) FILTER (WHERE s = 'a') AS sb, max(d) FILTER (WHERE d < 10) AS xd, count(DISTINCT s) FILTER (WHERE b > 10) AS cs FROM t GROUP BY a",
+    ),
+    v("g_having", "SELECT a, sum(b) AS sb FROM t GROUP BY a HAVING count(*) > 1 AND sum(b) > 100"),
+    v("g_having_only", "SELECT s FROM u GROUP BY s HAVING count(*) > 2"),
+    v("g_keys", "SELECT a, s, ok, count(*) AS c FROM t GROUP BY a, s, ok"),
+    v("g_expr", "SELECT a % 2 AS p, length(s) AS l, sum(b + a) AS sb FROM t GROUP BY a % 2, length(s)"),
+    v("g_ts", "SELECT date_trunc('minute', ts) AS m, count(*) AS c, sum(d) AS sd FROM u GROUP BY 1"),
+    v("g_float", "SELECT f, count(*) AS c FROM u GROUP BY f"),
+    v("g_decimal", "SELECT d, count(*) AS c, sum(a) AS sa FROM u GROUP BY d"),
+    v("g_no_agg", "SELECT a, s FROM u GROUP BY a, s"),
+    v(
+        "g_case",
+        "SELECT CASE WHEN a > 0 THEN 'p' ELSE 'n' END AS c, sum(CASE WHEN ok THEN 1 ELSE 0 END) AS oks FROM t GROUP BY 1",
+    ),
+    v("g_div", "SELECT a, sum(b / a) AS q, count(b / a) AS c FROM t GROUP BY a"),
+    v(
+        "ga_all",
+        "SELECT count(*) AS c, count(a) AS ca, sum(b) AS sb, avg(f) AS af, min(s) AS ns, max(ts) AS xt, count(DISTINCT s) AS ds FROM t",
+    ),
+    v("ga_bag", "SELECT count(*) AS c, sum(a) AS s, min(d) AS n, max(d) AS x FROM u WHERE a > 0"),
+    v("ga_having", "SELECT sum(a) AS s FROM u HAVING count(*) > 5"),
+    v("ga_arith", "SELECT sum(b) / count(*) AS q, max(a) - min(a) AS r FROM t"),
+    v("g_nested", "SELECT c, count(*) AS n FROM (SELECT a, count(*) AS c FROM t GROUP BY a) AS x GROUP BY c"),
+    v("g_nested2", "SELECT max(m) AS mm, min(m) AS nm FROM (SELECT s, max(b) AS m FROM t GROUP BY s) AS x"),
+    // Joins.
+    v("j_inner", "SELECT t.id, t.a, u.s, u.d FROM t JOIN u ON t.a = u.a"),
+    v("j_left", "SELECT t.id, t.s, w.n, w.v FROM t LEFT JOIN w ON t.a = w.k"),
+    v("j_right", "SELECT t.id, w.k, w.n, w.v FROM t RIGHT JOIN w ON t.a = w.k"),
+    v("j_full", "SELECT t.id, t.a, w.k, w.n FROM t FULL JOIN w ON t.a = w.k"),
+    v("j_two", "SELECT t.id, u.a, u.s FROM t JOIN u ON t.a = u.a AND t.s = u.s"),
+    v("j_two_left", "SELECT t.id, u.a, u.s, u.f FROM t LEFT JOIN u ON t.a = u.a AND t.s = u.s"),
+    v("j_two_full", "SELECT t.id, w.k, w.n, w.v FROM t FULL JOIN w ON t.a = w.k AND t.s = w.n"),
+    v("j_rest", "SELECT t.id, u.d FROM t JOIN u ON t.a = u.a AND t.d < u.d"),
+    v("j_rest_left", "SELECT t.id, t.d, u.d AS ud FROM t LEFT JOIN u ON t.a = u.a AND t.d < u.d AND u.s <> 'b'"),
+    v("j_rest_right", "SELECT t.id, u.a, u.d FROM t RIGHT JOIN u ON t.a = u.a AND t.b > 100"),
+    v("j_rest_full", "SELECT t.id, t.b, w.k, w.v FROM t FULL JOIN w ON t.a = w.k AND t.b > w.v * 50"),
+    v("j_one_side", "SELECT t.id, w.n FROM t LEFT JOIN w ON t.a = w.k AND t.ok"),
+    v("j_self", "SELECT x.id AS i, y.id AS j FROM t x JOIN t y ON x.a = y.a AND x.id < y.id"),
+    v("j_self_left", "SELECT x.id AS i, y.id AS j FROM t x LEFT JOIN t y ON x.id = y.a"),
+    v("j_self_bag", "SELECT x.a, x.s, y.s AS ys FROM u x JOIN u y ON x.a = y.a WHERE x.a > 4"),
+    v("j_cross", "SELECT w.k, x.c FROM w CROSS JOIN (SELECT count(*) AS c FROM u) AS x"),
+    v("j_cross_where", "SELECT t.id, w.k FROM t, w WHERE t.a > w.k AND w.n = 'a'"),
+    v("j_theta", "SELECT t.id, w.k, w.n FROM t LEFT JOIN w ON t.b < w.v"),
+    v("j_expr", "SELECT t.id, u.a FROM t JOIN u ON t.a + 1 = u.a * 2"),
+    v("j_null_safe", "SELECT t.id, u.a, u.s FROM t JOIN u ON t.a IS NOT DISTINCT FROM u.a AND t.s = u.s"),
+    v("j_three", "SELECT t.id, u.s, w.v FROM t JOIN u ON t.a = u.a JOIN w ON u.a = w.k AND w.n = u.s"),
+    v("j_three_outer", "SELECT t.id, u.d, w.v FROM t LEFT JOIN u ON t.a = u.a AND t.s = u.s LEFT JOIN w ON u.a = w.k"),
+    v("j_text_keys", "SELECT t.id, u.a, w.k FROM t JOIN u ON t.s = u.s LEFT JOIN w ON w.n = u.s"),
+    v("j_decimal_key", "SELECT t.id, u.a FROM t JOIN u ON t.d = u.d"),
+    v("j_float_key", "SELECT t.id, u.a FROM t JOIN u ON t.f = u.f"),
+    v("j_ts_key", "SELECT t.id, u.a, u.ts FROM t FULL JOIN u ON t.ts = u.ts"),
+    v("j_mixed_types", "SELECT t.id, u.s FROM t JOIN u ON t.b = u.a"),
+    v(
+        "j_agg",
+        "SELECT x.a, x.c, y.m FROM (SELECT a, count(*) AS c FROM t GROUP BY a) x FULL JOIN (SELECT a, max(d) AS m FROM u GROUP BY a) y ON x.a = y.a",
+    ),
+    v("j_agg_left", "SELECT t.id, y.c FROM t LEFT JOIN (SELECT a, count(*) AS c FROM u GROUP BY a) y ON t.a = y.a"),
+    v(
+        "j_then_agg",
+        "SELECT w.n, count(*) AS c, sum(t.b) AS sb, count(w.v) AS cv FROM t LEFT JOIN w ON t.a = w.k GROUP BY w.n",
+    ),
+    v("j_using", "SELECT a, t.id, u.s FROM t JOIN u USING (a)"),
+    v("j_scalar", "SELECT id, b FROM t WHERE b > (SELECT avg(a) * 10 FROM u)"),
+    v("j_scalar_select", "SELECT id, (SELECT max(v) FROM w) AS m FROM t"),
+    v("j_correlated", "SELECT id, (SELECT count(*) FROM u WHERE u.a = t.a) AS c FROM t"),
+    // Union, distinct.
+    v("u_all", "SELECT a, s FROM t UNION ALL SELECT a, s FROM u"),
+    v("u_all_self", "SELECT a FROM u UNION ALL SELECT a FROM u UNION ALL SELECT k FROM w"),
+    v("u_dist", "SELECT a, s FROM t UNION SELECT a, s FROM u"),
+    v("u_types", "SELECT a AS x, d FROM t UNION ALL SELECT k, v FROM w UNION ALL SELECT b, f FROM t"),
+    v(
+        "u_agg",
+        "SELECT k, sum(c) AS c FROM (SELECT a AS k, count(*) AS c FROM t GROUP BY a UNION ALL SELECT k, count(*) FROM w GROUP BY k) x GROUP BY k",
+    ),
+    v("u_const", "SELECT a, 't' AS src FROM t UNION ALL SELECT 42, 'one' UNION ALL SELECT v, n FROM w"),
+    v("d_rows", "SELECT DISTINCT a, s FROM u"),
+    v("d_one", "SELECT DISTINCT ok FROM t"),
+    v("d_join", "SELECT DISTINCT t.a, w.n FROM t LEFT JOIN w ON t.a = w.k"),
+    v("d_expr", "SELECT DISTINCT a % 3 AS m, s IS NULL AS n FROM u"),
+    v("d_float", "SELECT DISTINCT f FROM u"),
+    v("d_count", "SELECT count(*) AS c FROM (SELECT DISTINCT a, s FROM u) x"),
+    // Top-n.
+    v("n_top", "SELECT id, b FROM t ORDER BY b DESC LIMIT 5"),
+    v("n_ties", "SELECT a, s FROM u ORDER BY a LIMIT 7"),
+    v("n_offset", "SELECT id, a, s FROM t ORDER BY a, s DESC LIMIT 4 OFFSET 3"),
+    v("n_nulls_first", "SELECT id, d FROM t ORDER BY d NULLS FIRST, id LIMIT 6"),
+    v("n_nulls_last", "SELECT id, d FROM t ORDER BY d DESC NULLS LAST, id LIMIT 6"),
+    v("n_desc", "SELECT a, f FROM u ORDER BY f DESC LIMIT 3"),
+    v("n_only_offset", "SELECT id FROM t ORDER BY id OFFSET 10"),
+    v("n_no_order", "SELECT a, s FROM u LIMIT 4"),
+    v("n_zero", "SELECT a FROM u ORDER BY a LIMIT 0"),
+    v("n_one", "SELECT s, ts FROM u ORDER BY ts DESC NULLS LAST LIMIT 1"),
+    v("n_dups", "SELECT a FROM u ORDER BY a DESC NULLS LAST LIMIT 5 OFFSET 2"),
+    v("n_agg", "SELECT a, sum(b) AS sb FROM t GROUP BY a ORDER BY sb DESC NULLS LAST LIMIT 3"),
+    v("n_sub", "SELECT x.a, count(*) AS c FROM (SELECT * FROM t ORDER BY b DESC, id LIMIT 8) x GROUP BY x.a"),
+    v("n_expr", "SELECT id FROM t ORDER BY abs(a), length(s) DESC, id LIMIT 5"),
+    v("n_union", "SELECT * FROM (SELECT a FROM t UNION ALL SELECT a FROM u) x ORDER BY a DESC LIMIT 6"),
+    // Windows.
+    v(
+        "w_tumble",
+        "SELECT window_start, window_end, count(*) AS c, sum(v) AS s FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY window_start, window_end",
+    ),
+    v(
+        "w_tumble_key",
+        "SELECT k, window_start, max(v) AS m FROM TUMBLE(ev, ts, INTERVAL '20 seconds') GROUP BY k, window_start",
+    ),
+    v(
+        "w_tumble_offset",
+        "SELECT window_start, count(*) AS c FROM TUMBLE(u, ts, INTERVAL '1 minute', INTERVAL '7 seconds') GROUP BY window_start",
+    ),
+    v(
+        "w_hop",
+        "SELECT window_start, window_end, count(*) AS c, avg(v) AS m FROM HOP(ev, ts, INTERVAL '5 seconds', INTERVAL '15 seconds') GROUP BY window_start, window_end",
+    ),
+    v(
+        "w_hop_table",
+        "SELECT window_end, sum(d) AS s, count(DISTINCT a) AS ca FROM HOP(u, ts, INTERVAL '30 seconds', INTERVAL '1 minute') GROUP BY window_end",
+    ),
+    v("w_rows", "SELECT a, ts, window_start, window_end FROM TUMBLE(u, ts, INTERVAL '45 seconds')"),
+    v(
+        "w_join",
+        "SELECT x.window_start, x.c, y.c AS d FROM (SELECT window_start, count(*) AS c FROM TUMBLE(t, ts, INTERVAL '1 minute') GROUP BY window_start) x FULL JOIN (SELECT window_start, count(*) AS c FROM TUMBLE(u, ts, INTERVAL '1 minute') GROUP BY window_start) y ON x.window_start = y.window_start",
+    ),
+    v(
+        "w_close",
+        "SELECT window_start, count(*) AS c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY window_start EMIT ON WINDOW CLOSE",
+    ),
+    v("w_ev_join", "SELECT x.k, x.v, y.v AS yv FROM ev x JOIN ev y ON x.ts = y.ts AND x.k = y.k"),
+    v("w_ev_agg", "SELECT ts, count(*) AS c FROM ev GROUP BY ts"),
+    v("w_ev_distinct", "SELECT DISTINCT k, v FROM ev"),
+    v("w_ev_max", "SELECT k, min(v) AS n, max(v) AS x, count(DISTINCT v) AS d FROM ev GROUP BY k"),
+    // Sub-selects and CTEs.
+    v(
+        "c_cte",
+        "WITH x AS (SELECT a, sum(b) AS sb FROM t GROUP BY a), y AS (SELECT a, count(*) AS c FROM u GROUP BY a) SELECT x.a, sb, c FROM x LEFT JOIN y ON x.a = y.a",
+    ),
+    v(
+        "c_twice",
+        "WITH x AS (SELECT a, count(*) AS c FROM t GROUP BY a) SELECT p.a, p.c, q.a AS qa FROM x p JOIN x q ON p.c = q.c AND p.a < q.a",
+    ),
+    v(
+        "c_nested",
+        "SELECT * FROM (SELECT a, b2 FROM (SELECT a, b * 2 AS b2 FROM t WHERE ok) x WHERE b2 > 10) y WHERE a IS NOT NULL",
+    ),
+    v(
+        "c_values",
+        "SELECT t.id, x.name FROM t LEFT JOIN (VALUES (1, 'one'), (2, 'two'), (3, NULL)) AS x (k, name) ON t.a = x.k",
+    ),
+    v("c_const", "SELECT 1 AS a, 'x' AS b, NULL AS c"),
+    v("x_not_distinct", "SELECT id, a IS DISTINCT FROM 3 AND ok AS d, a IS NOT DISTINCT FROM b OR ok AS n FROM t"),
+    v("x_unnest", "SELECT id, unnest(make_array(a, a + 1, NULL)) AS e FROM t"),
+    v("x_array", "SELECT s, count(*) AS c FROM (SELECT make_array(a, a % 2) AS s FROM u) x GROUP BY s"),
+    v("x_array_distinct", "SELECT DISTINCT make_array(a, a % 2) AS l FROM u"),
+    v(
+        "x_array_join",
+        "SELECT x.id, y.s FROM (SELECT id, make_array(a) AS l FROM t) x JOIN (SELECT s, make_array(a) AS l FROM u) y ON x.l = y.l",
+    ),
+    v(
+        "x_date",
+        "SELECT CAST(ts AS date) AS d, count(*) AS c, max(ts - INTERVAL '1 day') AS m FROM u GROUP BY CAST(ts AS date)",
+    ),
+    v("x_tz", "SELECT CAST(ts AS timestamptz) AS z, count(*) AS c FROM u GROUP BY 1"),
+    v("x_real", "SELECT CAST(f AS real) AS r, sum(CAST(f AS real)) AS s, min(CAST(f AS real)) AS n FROM u GROUP BY 1"),
+    v(
+        "x_small",
+        "SELECT CAST(a AS smallint) AS x, sum(CAST(a AS smallint)) AS s, avg(CAST(a AS smallint)) AS m FROM u GROUP BY 1",
+    ),
+    v(
+        "x_interval",
+        "SELECT id, ts - TIMESTAMP '2024-01-01 00:00:00' AS i FROM t WHERE ts < '2025-01-01' AND ts > '2000-01-01'",
+    ),
+    v("x_min_interval", "SELECT count(*) AS c FROM t WHERE ts + INTERVAL '1 second' > TIMESTAMP '2024-01-01 00:01:00'"),
+    v("x_many_keys", "SELECT a, s, d, f, ts, count(*) AS c FROM u GROUP BY a, s, d, f, ts"),
+    v(
+        "x_many_aggs",
+        "SELECT count(*) AS a0, sum(a) AS a1, sum(DISTINCT a) AS a2, min(a) AS a3, max(a) AS a4, avg(a) AS a5, count(a) AS a6, count(DISTINCT a) AS a7, sum(d) AS a8, sum(DISTINCT d) AS a9, min(s) AS b0, max(s) AS b1, count(DISTINCT s) AS b2, min(ts) AS b3, avg(d) AS b4, max(f) AS b5 FROM u GROUP BY a % 3",
+    ),
+    v(
+        "x_left_chain",
+        "SELECT p.id, q.id AS qid, r.id AS rid FROM t p LEFT JOIN t q ON p.a = q.id LEFT JOIN t r ON q.a = r.id",
+    ),
+    v("x_full_chain", "SELECT t.id, u.s, w.v FROM t FULL JOIN u ON t.a = u.a FULL JOIN w ON u.a = w.k"),
+    v(
+        "x_right_of_agg",
+        "SELECT y.k, y.c, t.id FROM t RIGHT JOIN (SELECT k, count(*) AS c FROM w GROUP BY k) y ON t.a = y.k AND t.id < 30",
+    ),
+    v(
+        "x_join_top",
+        "SELECT t.id, x.v FROM t LEFT JOIN (SELECT k, v FROM w ORDER BY v DESC NULLS LAST, k LIMIT 4) x ON t.a = x.k",
+    ),
+    v("x_top_of_join", "SELECT t.id, w.v FROM t JOIN w ON t.a = w.k ORDER BY w.v DESC NULLS LAST, t.id LIMIT 6"),
+    v("x_distinct_top", "SELECT DISTINCT a FROM (SELECT a, s FROM u ORDER BY s, a LIMIT 9) x"),
+    v("x_union_join", "SELECT x.k, t.id FROM (SELECT a AS k FROM u UNION SELECT k FROM w) x LEFT JOIN t ON x.k = t.a"),
+    v("x_two_scalars", "SELECT id FROM t WHERE a > (SELECT min(a) FROM u) AND a < (SELECT max(v) FROM w)"),
+    v("x_correlated_max", "SELECT id, b FROM t WHERE b = (SELECT max(b) FROM t y WHERE y.a = t.a)"),
+    v("x_correlated_sum", "SELECT k, n, (SELECT sum(d) FROM u WHERE u.a = w.k AND u.s = w.n) AS s FROM w"),
+    v("x_lateral", "SELECT t.id, x.c FROM t CROSS JOIN LATERAL (SELECT count(*) AS c FROM w WHERE w.k = t.a) x"),
+    v(
+        "x_cross3",
+        "SELECT p.c, q.c AS d, r.m FROM (SELECT count(*) AS c FROM t) p CROSS JOIN (SELECT count(*) AS c FROM u) q CROSS JOIN (SELECT max(v) AS m FROM w) r",
+    ),
+    v("x_regexp", "SELECT id, s FROM t WHERE s ~ '^[a-z]+$' OR s SIMILAR TO '(x|y)%'"),
+    v("x_concat_null", "SELECT id, s || CAST(a AS text) AS c, concat_ws('-', s, CAST(a AS text)) AS w FROM t"),
+    v(
+        "x_greatest",
+        "SELECT id, greatest(a, id) AS g, least(a, id) AS l, round(d, 1) AS r, floor(f) AS fl, power(a, 2) AS p, sqrt(f) AS q FROM t",
+    ),
+    v("x_decimal_ops", "SELECT id, d / 3 AS q, d * 1.5 AS m, d + a AS p, d % 2 AS r, CAST(d AS int) AS i FROM t"),
+    v(
+        "x_hop_join",
+        "SELECT h.window_start, h.a, t.id FROM HOP(u, ts, INTERVAL '20 seconds', INTERVAL '40 seconds') h JOIN t ON h.a = t.a",
+    ),
+    v(
+        "x_ev_two_windows",
+        "SELECT x.window_start, x.c, y.m FROM (SELECT window_start, count(*) AS c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY window_start) x JOIN (SELECT window_start, max(v) AS m FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY window_start) y ON x.window_start = y.window_start",
+    ),
+    v("x_ev_left", "SELECT e.k, e.v, w.n FROM ev e LEFT JOIN w ON e.k = w.k"),
+    v("x_ev_top", "SELECT ts, k, v FROM ev ORDER BY ts DESC NULLS LAST, k LIMIT 5"),
+    // Views on views on views.
+    on("v1", &["g_sum"], "SELECT a, sb, sd FROM g_sum WHERE sb IS NOT NULL"),
+    on("v2", &["v1"], "SELECT v1.a, v1.sb, w.n FROM v1 LEFT JOIN w ON v1.a = w.k"),
+    on("v3", &["v2"], "SELECT n, count(*) AS c, sum(sb) AS s FROM v2 GROUP BY n"),
+    on("v_top", &["v3"], "SELECT * FROM v3 ORDER BY c DESC, n LIMIT 2"),
+    on("v_union", &["d_rows", "u_dist"], "SELECT a, s FROM d_rows UNION ALL SELECT a, s FROM u_dist"),
+    on("v_self", &["g_count"], "SELECT x.a, y.c FROM g_count x JOIN g_count y ON x.c = y.c"),
+    on("v_diamond", &["g_count", "g_sum"], "SELECT p.a, p.c, q.sb FROM g_count p FULL JOIN g_sum q ON p.a = q.a"),
+    on("v_of_join", &["j_full"], "SELECT count(*) AS c, count(id) AS ci, count(k) AS ck FROM j_full"),
+    on("v_of_top", &["n_top"], "SELECT min(b) AS least FROM n_top"),
+    on("v_of_window", &["w_tumble"], "SELECT sum(c) AS c, max(window_end) AS e FROM w_tumble"),
+];
+
+/// The views chosen by `pick` and all that they read, in an order in which they can be made.
+pub fn closure(mut pick: impl FnMut(&View) -> bool) -> Vec<View> {
+    let mut wanted: std::collections::BTreeSet<&str> = VIEWS.iter().filter(|v| pick(v)).map(|v| v.name).collect();
+    for view in VIEWS.iter().rev() {
+        if wanted.contains(view.name) {
+            wanted.extend(view.reads);
+        }
+    }
+    VIEWS.iter().filter(|v| wanted.contains(v.name)).copied().collect()
+}
