@@ -55,6 +55,14 @@ LIMIT 5;
 CREATE MATERIALIZED VIEW busiest_hours AS
 SELECT window_start, origin, flights FROM hourly ORDER BY flights DESC, window_start, origin LIMIT 3;
 
+-- The two busiest airports of every hour that is over: those with at most two rows at or above them.
+CREATE MATERIALIZED VIEW top_per_hour AS
+SELECT h.window_start, h.origin, h.flights, count(*) AS place
+FROM hourly h JOIN hourly above ON above.window_start = h.window_start
+     AND (above.flights > h.flights OR (above.flights = h.flights AND above.origin <= h.origin))
+GROUP BY h.window_start, h.origin, h.flights
+HAVING count(*) <= 2;
+
 -- Flights and the wind at their airport in their hour.
 CREATE MATERIALIZED VIEW delay_by_wind AS
 SELECT CASE WHEN w.wind_mph < 8 THEN '1 light' WHEN w.wind_mph < 15 THEN '2 moderate' ELSE '3 strong' END AS wind,
@@ -84,6 +92,9 @@ COPY flights FROM 'examples/flights/flights-2013-01-02.jsonl';
 SELECT max(window_start) AS last_closed_hour, sum(flights) AS flights_in_closed_hours FROM hourly;
 SELECT * FROM busiest_hours ORDER BY flights DESC, window_start, origin;
 SELECT * FROM top_routes ORDER BY flights DESC, origin, destination;
+
+-- The top of the last three hours that are over.
+SELECT * FROM top_per_hour ORDER BY window_start DESC, place LIMIT 6;
 
 -- The broken record did not stop anything, and is not lost.
 SELECT source, error, text FROM spate.dead_letters ORDER BY source, "offset";

@@ -44,7 +44,7 @@ async fn tour(threads: usize) -> Vec<(String, Vec<Vec<String>>)> {
         }
         out.push((sql.to_owned(), rows));
     }
-    assert_eq!(engine.verify_views().await.unwrap(), 5, "views that equal their queries");
+    assert_eq!(engine.verify_views().await.unwrap(), 6, "views that equal their queries");
     out
 }
 
@@ -87,8 +87,12 @@ async fn the_tour_shows_what_it_says() {
     let count = |row: &[String]| row[1].parse::<u64>().unwrap();
     assert_eq!(count(&american[0][0]) + count(&american[0][1]), count(&american[1][0]));
 
+    let top = of(&tour, "FROM top_per_hour");
+    let places: Vec<&str> = top[0].iter().map(|r| r[3].as_str()).collect();
+    assert_eq!(places, ["1", "2", "1", "2", "1", "2"]);
+
     let jobs = of(&tour, "spate.jobs");
-    assert_eq!(jobs[0].len(), 5);
+    assert_eq!(jobs[0].len(), 6);
     assert!(jobs[0].iter().all(|j| j[1] == "running"), "{jobs:?}");
 }
 
