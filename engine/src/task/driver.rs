@@ -17,6 +17,7 @@ use crate::env::Clock;
 use crate::exchange::{HandOver, Router};
 use crate::operator::{BarrierInfo, Operator, Output};
 use crate::state::{TableSegment, Tables};
+use crate::types::epoch::union_ranges;
 use crate::types::{Barrier, Delta, Epoch, ErrorKind, Result, SpateError, WATERMARK_MAX, Watermark};
 
 /// Longest time that a step takes before it lets others run.
@@ -297,16 +298,9 @@ impl Task {
         let used = self.parts.ops.iter().map(|n| n.tables.memory_size()).sum();
         let from = std::mem::replace(&mut self.charged, used);
         self.parts.memory.change(from, used).map_err(|e| self.explain_memory(e))?;
-        let mut ranges = Vec::new();
-        for b in &closed {
-            for r in b.ranges.iter() {
-                if !ranges.contains(r) {
-                    ranges.push(r.clone());
-                }
-            }
-        }
+        let ranges = union_ranges(closed.iter().map(|b| &*b.ranges));
         let caught_up = closed.iter().all(|b| b.caught_up);
-        let barrier = Barrier { tick, ranges: ranges.into(), watermark: root_mark };
+        let barrier = Barrier { tick, ranges, watermark: root_mark };
         self.phase = Phase::Publish(barrier, 0, caught_up);
         Ok(Step::Again)
     }

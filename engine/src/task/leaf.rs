@@ -181,21 +181,15 @@ pub fn merge(barriers: &[crate::types::Barrier], epoch: Epoch) -> Result<LeafBar
     let first = barriers
         .first()
         .ok_or_else(|| crate::types::SpateError::internal(format!("no barrier closes epoch {epoch}")))?;
-    let mut ranges: Vec<SplitRange> = Vec::new();
     for b in barriers {
         if b.tick != first.tick {
             return Err(crate::types::SpateError::internal(format!("two ticks for epoch {epoch}")));
-        }
-        for r in b.ranges.iter() {
-            if !ranges.contains(r) {
-                ranges.push(r.clone());
-            }
         }
     }
     Ok(LeafBarrier {
         tick: first.tick,
         watermark: barriers.iter().map(|b| b.watermark).min().unwrap_or(WATERMARK_MAX),
-        ranges: ranges.into(),
+        ranges: crate::types::epoch::union_ranges(barriers.iter().map(|b| &*b.ranges)),
         caught_up: true,
     })
 }

@@ -41,6 +41,17 @@ pub struct SplitRange {
     pub end: u64,
 }
 
+/// All ranges of several barriers, each once, in order of first appearance.
+pub fn union_ranges<'a>(parts: impl IntoIterator<Item = &'a [SplitRange]>) -> Arc<[SplitRange]> {
+    let mut all: Vec<SplitRange> = Vec::new();
+    for r in parts.into_iter().flatten() {
+        if !all.contains(r) {
+            all.push(r.clone());
+        }
+    }
+    all.into()
+}
+
 /// Closes an epoch on one edge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Barrier {

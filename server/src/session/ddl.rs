@@ -286,7 +286,7 @@ impl Session {
         Ok(())
     }
 
-    fn plan(&self, id: ObjectId, query: &Query, emit: bool, parallelism: usize, target: Target) -> Result<Planned> {
+    fn plan(&self, query: &Query, emit: bool, parallelism: usize, target: Target) -> Result<Planned> {
         let names = Names::new(&self.engine, &self.variables.search_path);
         let worker = self.engine.worker.clone();
         let label = match &target {
@@ -304,7 +304,6 @@ impl Session {
         }
         let optimized = optimize_continuous(bound)?;
         let root = lower(&optimized, &LowerOptions { parallelism, emit_on_window_close: emit, target })?;
-        debug_assert!(id > 0);
         Ok(Planned { graph: cut(root.clone(), parallelism), root, reads, named: names.named() })
     }
 
@@ -342,7 +341,7 @@ impl Session {
         let target = Target::Materialize { id, name: create.name.to_string().into() };
         let text_with_names = with_columns(&create.query_text, &create.columns);
         let query = if create.columns.is_empty() { create.query } else { parse_query(&text_with_names)? };
-        let planned = self.plan(id, &query, create.emit_on_window_close, parallelism, target)?;
+        let planned = self.plan(&query, create.emit_on_window_close, parallelism, target)?;
         renamed(&planned.root.schema, &create.columns)?;
         let props = &planned.root.props;
         let relation = Relation {
@@ -399,7 +398,7 @@ impl Session {
         }
         let (id, schema_name, name) = self.new_object(&create.name)?;
         let target = Target::Sink { id, name: create.name.to_string().into() };
-        let planned = self.plan(id, &query, emit, self.variables.parallelism, target)?;
+        let planned = self.plan(&query, emit, self.variables.parallelism, target)?;
         let format = create.format.as_ref().map(format_spec);
         let writer = open_sink(
             &sink_options,
@@ -556,7 +555,7 @@ impl Session {
         let _ddl = engine.ddl.lock().await;
         let id = engine.catalog.lock().allocate_id();
         let target = Target::Materialize { id, name: "subscription".into() };
-        let planned = self.plan(id, query, emit, self.variables.parallelism, target)?;
+        let planned = self.plan(query, emit, self.variables.parallelism, target)?;
         let append_only = planned.root.props.append_only;
         if let Err(e) = self.start(id, planned, None).await {
             forget(&engine, id);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, UInt32Array, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options, concat_batches, filter_record_batch};
-use arrow::datatypes::{DataType, SchemaRef, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, Field, SchemaRef, TimestampMicrosecondType};
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::sql::sqlparser::ast;
@@ -124,16 +124,7 @@ impl Session {
                     None => new_null_array(field.data_type(), n),
                 },
             };
-            if !field.is_nullable() && array.null_count() > 0 {
-                return Err(SpateError::new(
-                    ErrorKind::Constraint,
-                    format!(
-                        "null value in column \"{}\" of \"{}\" violates its not-null constraint",
-                        field.name(),
-                        table.name()
-                    ),
-                ));
-            }
+            check_not_null(&array, field, table)?;
             out.push(array);
         }
         Ok(RecordBatch::try_new(schema.clone(), out)?)
@@ -251,16 +242,7 @@ impl Session {
         for (k, c) in columns.iter().enumerate() {
             let field = table_schema.field(*c);
             let array = cast_column(all.column(width + k), field.data_type(), field.name())?;
-            if !field.is_nullable() && array.null_count() > 0 {
-                return Err(SpateError::new(
-                    ErrorKind::Constraint,
-                    format!(
-                        "null value in column \"{}\" of \"{}\" violates its not-null constraint",
-                        field.name(),
-                        table.name()
-                    ),
-                ));
-            }
+            check_not_null(&array, field, &table)?;
             new[*c] = array;
         }
         let new = RecordBatch::try_new(table_schema, new)?;
@@ -314,6 +296,16 @@ impl Session {
         let rows = self.complete_rows(&table, &columns, &wanted, batches).await?;
         self.write(&table, rows, table.details()?.on_conflict)
     }
+}
+
+fn check_not_null(array: &ArrayRef, field: &Field, table: &Table) -> Result<()> {
+    if field.is_nullable() || array.null_count() == 0 {
+        return Ok(());
+    }
+    Err(SpateError::new(
+        ErrorKind::Constraint,
+        format!("null value in column \"{}\" of \"{}\" violates its not-null constraint", field.name(), table.name()),
+    ))
 }
 
 fn latest_time(rows: &RecordBatch, column: usize) -> Option<i64> {
