@@ -39,6 +39,7 @@ use crate::types::{Delta, Epoch, Result};
 
 pub use format::{Encoding, FormatSpec};
 pub use nexmark::NexmarkTable;
+pub use options::OnError;
 pub use registry::{open_sink, open_source};
 
 /// The options of a `WITH (…)` clause, keys in lower case.

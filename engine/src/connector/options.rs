@@ -1,13 +1,51 @@
 //! Reading the options of a `WITH (…)` clause: every option is known to its connector, and a
 //! wrong name or value is answered with what would have been right.
 
-use super::Options;
+use super::{DeadLetter, Options};
 use crate::types::{ErrorKind, Result, SpateError};
 
 /// Options that every connector has; they pass through here unread.
-const COMMON: &[&str] = &["connector", "format"];
+const COMMON: &[&str] = &["connector", "format", "on_error"];
 /// Options that will mean something one day: refused by name, never ignored.
-const NOT_YET: &[&str] = &["on_error", "idle_timeout", "delivery", "parallelism"];
+const NOT_YET: &[&str] = &["idle_timeout", "delivery", "parallelism"];
+
+/// What an error in one record or row does to the queries that meet it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// The record becomes a dead letter, the value NULL; both are counted, and queries go on.
+    #[default]
+    Continue,
+    /// The query stops with the error; what it has made so far stays as it is.
+    Fail,
+}
+
+impl OnError {
+    /// The value of the option `on_error`.
+    ///
+    /// # Errors
+    /// A value that is neither `continue` nor `fail`.
+    pub fn of(options: &Options) -> Result<Self> {
+        match options.get("on_error").map(|v| v.trim().to_ascii_lowercase()).as_deref() {
+            None | Some("continue") => Ok(Self::Continue),
+            Some("fail") => Ok(Self::Fail),
+            Some(other) => {
+                Err(SpateError::invalid(format!("option \"on_error\" must be 'continue' or 'fail', not '{other}'")))
+            }
+        }
+    }
+
+    /// The error for records that could not be decoded, where they are to stop who reads `source`.
+    pub fn check(self, source: &str, dead: &[DeadLetter]) -> Result<()> {
+        match (self, dead.first()) {
+            (Self::Fail, Some(d)) => Err(SpateError::new(
+                ErrorKind::Io,
+                format!("{source}: {} at offset {} of {}", d.error, d.offset, d.split),
+            )
+            .with_hint("the record is in spate.dead_letters; with on_error = 'continue' it is left out")),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// The options of one connector, checked for names.
 pub(super) struct Opts<'a> {

@@ -1,8 +1,13 @@
-//! What the engine takes from the world outside: clocks. Everything else in the engine gets
-//! time through these traits, so that a simulation can put its own in.
+//! What the engine takes from the world outside: time and storage. Everything else in the engine
+//! gets them through these traits, so that a simulation can put its own in. (Connectors are such a
+//! seam of their own: a simulation brings its own connectors. Randomness comes from seeds alone.)
 #![allow(clippy::disallowed_methods)]
 
+mod storage;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
 /// A source of time.
 pub trait Clock: Send + Sync {

@@ -225,6 +225,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 
     use super::*;
+    use crate::env::MemoryStorage;
     use crate::types::{Tick, WATERMARK_MIN};
 
     fn delta(values: &[i64]) -> Delta {
@@ -238,7 +239,7 @@ mod tests {
     }
 
     fn channel() -> Arc<Channel> {
-        Channel::new(delta(&[]).schema(), Spill::new(usize::MAX), HandOver::WholeEpoch, true)
+        Channel::new(delta(&[]).schema(), Spill::new(usize::MAX, Arc::new(MemoryStorage)), HandOver::WholeEpoch, true)
     }
 
     fn send(sender: &mut Sender, epoch: Epoch, deltas: &[&[i64]]) -> Result<()> {

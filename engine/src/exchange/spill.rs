@@ -1,7 +1,5 @@
 //! The memory budget that exchanges share, and where deltas go beyond it.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,6 +9,7 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use parking_lot::Mutex;
 
+use crate::env::{Scratch, Storage};
 use crate::types::{Delta, Result, SpateError};
 
 /// A budget with a lazily made, unlinked temporary file behind it.
@@ -21,12 +20,13 @@ pub struct Spill {
     limit: usize,
     used: AtomicUsize,
     spilled_bytes: AtomicU64,
+    storage: Arc<dyn Storage>,
     file: Mutex<Option<Arc<SpillFile>>>,
 }
 
 #[derive(Debug)]
 struct SpillFile {
-    file: File,
+    file: Arc<dyn Scratch>,
     end: AtomicU64,
 }
 
@@ -64,9 +64,15 @@ pub struct OnDisk {
 const WEIGHT: &str = "__weight";
 
 impl Spill {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0), spilled_bytes: AtomicU64::new(0), file: Mutex::new(None) })
+    /// A budget of `limit` bytes, and where what is beyond it goes.
+    pub fn new(limit: usize, storage: Arc<dyn Storage>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            used: AtomicUsize::new(0),
+            spilled_bytes: AtomicU64::new(0),
+            storage,
+            file: Mutex::new(None),
+        })
     }
 
     /// Bytes in memory now.
@@ -127,7 +133,7 @@ impl Spill {
         {
             return Ok(f.clone());
         }
-        let file = tempfile::tempfile().map_err(|e| SpateError::from(e).context("cannot create a spill file"))?;
+        let file = self.storage.scratch().map_err(|e| SpateError::from(e).context("cannot create a spill file"))?;
         let f = Arc::new(SpillFile { file, end: AtomicU64::new(0) });
         *slot = Some(f.clone());
         Ok(f)

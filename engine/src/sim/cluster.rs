@@ -3,7 +3,7 @@
 //! epoch records. The records of a run can be run again without deaths; then every epoch must
 //! put out the very same rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::source::{SimRows, SimSource};
 use super::{SimClock, SimExecutor};
 use crate::checkpoint::CHAIN;
 use crate::connector::SourceConnector;
-use crate::env::Clock;
+use crate::env::{Clock, MemoryStorage};
 use crate::exchange::{HandOver, Spill};
 use crate::plan::fragment::FragmentGraph;
 use crate::plan::{ObjectId, OpSpec};
@@ -133,7 +133,7 @@ pub fn run(setup: &Setup, seed: u64, faults: Option<&Faults>, repeat: Option<&Hi
     clock.set_look(Duration::from_micros([300, 700, 1500, 4000][executor.random(4) as usize]));
     let board = Arc::new(TickBoard::keeping_all());
     let recorder = Recorder::new(repeat.cloned());
-    let spill = Spill::new(setup.spill);
+    let spill = Spill::new(setup.spill, Arc::new(MemoryStorage));
     let mut last = first_tick();
     let mut stores = BTreeMap::new();
     for (id, s) in &setup.scripts {
@@ -171,6 +171,7 @@ pub fn run(setup: &Setup, seed: u64, faults: Option<&Faults>, repeat: Option<&Hi
     let context = JobContext {
         job: 1,
         start: setup.start,
+        strict: BTreeSet::new(),
         sources: setup.sources.iter().enumerate().map(connector).collect(),
         stores: stores.clone(),
         target,

@@ -1,6 +1,6 @@
 //! From a fragment graph to tasks: channels between them, leaves, operators with their tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ use super::scan::{Backfill, CATCH_UP_ROWS, ScanLeaf};
 use super::source::{EPOCH_MAX_ROWS, SourceContext, SourceGroup, SourceLeaf};
 use super::ticks::TickBoard;
 use crate::checkpoint::SnapshotStore;
-use crate::connector::{SinkWriter, SourceConnector};
+use crate::connector::{OnError, SinkWriter, SourceConnector};
 use crate::env::Clock;
 use crate::exchange::{Channel, HandOver, Receiver, Router, Sender, Spill};
 use crate::operator::sink::SinkTarget;
@@ -34,6 +34,8 @@ pub struct JobContext {
     pub start: Epoch,
     /// Connectors that it reads.
     pub sources: BTreeMap<ObjectId, Arc<dyn SourceConnector>>,
+    /// Connectors of which a record that cannot be decoded stops the job.
+    pub strict: BTreeSet<ObjectId>,
     /// Tables and views that it reads; all complete up to the epoch before `start`.
     pub stores: BTreeMap<ObjectId, Arc<ViewStore>>,
     /// The view that it keeps.
@@ -465,7 +467,9 @@ impl Builder<'_> {
                 let group = self.job.groups.get(&key).cloned();
                 let metrics = self.job.metrics.entry((self.id, index)).or_default().clone();
                 let ctx = &self.job.ctx;
+                let on_error = if ctx.strict.contains(&spec.id) { OnError::Fail } else { OnError::Continue };
                 let context = SourceContext {
+                    on_error,
                     task: self.id,
                     leaf: index,
                     connector,

@@ -21,7 +21,7 @@ use super::executor::{Step, Waker};
 use super::leaf::{LeafBarrier, LeafPoll};
 use super::metrics::LeafMetrics;
 use super::ticks::TickBoard;
-use crate::connector::{Polled, SourceConnector, Split, SplitReader};
+use crate::connector::{OnError, Polled, SourceConnector, Split, SplitReader};
 use crate::env::Clock;
 use crate::exchange::Spill;
 use crate::plan::SourceSpec;
@@ -152,6 +152,8 @@ pub struct SourceContext {
     pub start: Epoch,
     /// Rows that the leaf puts into one epoch at the most.
     pub epoch_rows: usize,
+    /// What a record that cannot be decoded does.
+    pub on_error: OnError,
     /// Budget of the exchanges: a source waits while they are crowded. `None` where exchanges keep
     /// epochs for replay, since then waiting frees nothing.
     pub spill: Option<Arc<Spill>>,
@@ -426,7 +428,9 @@ impl SourceLeaf {
         late_below: Watermark,
     ) -> Result<Delta> {
         if !dead.is_empty() {
+            let failed = self.ctx.on_error.check(&self.spec.name, &dead);
             self.ctx.events.dead_letters(&self.spec.name, dead);
+            failed?;
         }
         let rows = match self.spec.watermark {
             Some(w) => {

@@ -152,6 +152,10 @@ impl From<datafusion_common::DataFusionError> for SpateError {
             D::Execution(_) => ErrorKind::Evaluation,
             D::ResourcesExhausted(_) => ErrorKind::Limit,
             D::IoError(_) => ErrorKind::Io,
+            D::External(inner) => match inner.downcast_ref::<SpateError>() {
+                Some(own) => return own.clone(),
+                None => ErrorKind::Internal,
+            },
             _ => ErrorKind::Internal,
         };
         let message = root.strip_backtrace();

@@ -16,6 +16,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::stream;
 use spate_engine::connector::{DeadLetter, Polled, SourceConnector, Split, SplitReader};
+use spate_engine::types::SpateError;
 
 /// Rows in memory.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl TableProvider for Snapshot {
 }
 
 /// Called with the records that could not be decoded.
-pub type OnDead = Arc<dyn Fn(Vec<DeadLetter>) + Send + Sync>;
+pub type OnDead = Arc<dyn Fn(Vec<DeadLetter>) -> Result<(), SpateError> + Send + Sync>;
 
 /// A bounded connector, read from its start.
 pub struct Bounded {
@@ -166,7 +167,7 @@ impl PartitionStream for Share {
                     match reader.poll(8192, None).map_err(DataFusionError::from)? {
                         Polled::Batch { rows, dead, .. } => {
                             if !dead.is_empty() {
-                                on_dead(dead);
+                                on_dead(dead).map_err(DataFusionError::from)?;
                             }
                             // Lets other work of this thread go on, and a cancelled query end.
                             tokio::task::yield_now().await;

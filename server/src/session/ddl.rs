@@ -1,10 +1,10 @@
 //! CREATE and DROP.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use spate_engine::connector::{FormatSpec, SinkWriter, SourceConnector, open_sink, open_source};
+use spate_engine::connector::{FormatSpec, OnError, SinkWriter, SourceConnector, open_sink, open_source};
 use spate_engine::plan::fragment::FragmentGraph;
 use spate_engine::plan::{Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, WatermarkSpec};
 use spate_engine::state::view::ViewStore;
@@ -32,6 +32,13 @@ struct Planned {
     root: StreamNode,
     reads: Vec<Arc<Relation>>,
     named: Vec<ObjectId>,
+    on_error: OnError,
+}
+
+/// What the `WITH (…)` of a materialized view says.
+struct QueryOptions {
+    parallelism: usize,
+    on_error: OnError,
 }
 
 impl Session {
@@ -70,6 +77,7 @@ impl Session {
             let fields = create.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), c.nullable));
             Arc::new(Schema::new(fields.collect::<Vec<_>>())) as SchemaRef
         });
+        OnError::of(&create.options)?;
         let connector = if create.options.is_empty() && create.format.is_none() {
             None
         } else {
@@ -219,8 +227,13 @@ impl Session {
             props: node.props.clone(),
             inputs: vec![node],
         };
-        let planned =
-            Planned { graph: cut(root.clone(), parallelism), root, reads: vec![Arc::new(source)], named: vec![] };
+        let planned = Planned {
+            graph: cut(root.clone(), parallelism),
+            root,
+            reads: vec![Arc::new(source)],
+            named: vec![],
+            on_error: OnError::Continue,
+        };
         engine.catalog.lock().add(object)?;
         let started = self.start(id, planned, None).await;
         self.finish_create(id, started, bounded).await
@@ -286,14 +299,16 @@ impl Session {
         Ok(())
     }
 
-    fn plan(&self, query: &Query, emit: bool, parallelism: usize, target: Target) -> Result<Planned> {
+    fn plan(&self, query: &Query, emit: bool, with: &QueryOptions, target: Target) -> Result<Planned> {
+        let QueryOptions { parallelism, on_error } = *with;
         let names = Names::new(&self.engine, &self.variables.search_path);
         let worker = self.engine.worker.clone();
         let label = match &target {
             Target::Materialize { name, .. } | Target::Sink { name, .. } => name.to_string(),
             Target::Subscribe => "subscription".to_owned(),
         };
-        let errors = ErrorCounter::new(move |expr, rows, sample| worker.logs.query_error(&label, expr, rows, sample));
+        let errors = ErrorCounter::new(move |expr, rows, sample| worker.logs.query_error(&label, expr, rows, sample))
+            .failing(on_error == OnError::Fail);
         let bound = bind_query(&names, query, &BindMode::Continuous { errors })?;
         let reads = relations_of(&bound)?;
         if let Some(r) = reads.iter().find(|r| is_system(r.id)) {
@@ -304,10 +319,10 @@ impl Session {
         }
         let optimized = optimize_continuous(bound)?;
         let root = lower(&optimized, &LowerOptions { parallelism, emit_on_window_close: emit, target })?;
-        Ok(Planned { graph: cut(root.clone(), parallelism), root, reads, named: names.named() })
+        Ok(Planned { graph: cut(root.clone(), parallelism), root, reads, named: names.named(), on_error })
     }
 
-    fn query_parallelism(&self, options: &BTreeMap<String, String>) -> Result<usize> {
+    fn query_options(&self, options: &BTreeMap<String, String>) -> Result<QueryOptions> {
         let mut parallelism = self.variables.parallelism;
         for (key, value) in options {
             match key.as_str() {
@@ -317,16 +332,17 @@ impl Session {
                         return Err(SpateError::invalid(format!("parallelism must be between 1 and 256, not {value}")));
                     }
                 }
+                "on_error" => {}
                 k if k.starts_with("fault.") || k == "recovery_slo" || k == "deadline" => {
                     return Err(SpateError::unsupported(format!("option \"{k}\" is not supported yet")));
                 }
                 k => {
                     return Err(SpateError::invalid(format!("unknown option \"{k}\" of a materialized view"))
-                        .with_hint("the options are: parallelism"));
+                        .with_hint("the options are: parallelism, on_error"));
                 }
             }
         }
-        Ok(parallelism)
+        Ok(QueryOptions { parallelism, on_error: OnError::of(options)? })
     }
 
     pub(super) async fn create_materialized_view(&mut self, create: CreateMaterializedView, text: &str) -> Result<()> {
@@ -336,12 +352,12 @@ impl Session {
         if !self.make_room(kind, &create.name, create.or_replace, create.if_not_exists).await? {
             return Ok(());
         }
-        let parallelism = self.query_parallelism(&create.options)?;
+        let with = self.query_options(&create.options)?;
         let (id, schema_name, name) = self.new_object(&create.name)?;
         let target = Target::Materialize { id, name: create.name.to_string().into() };
         let text_with_names = with_columns(&create.query_text, &create.columns);
         let query = if create.columns.is_empty() { create.query } else { parse_query(&text_with_names)? };
-        let planned = self.plan(&query, create.emit_on_window_close, parallelism, target)?;
+        let planned = self.plan(&query, create.emit_on_window_close, &with, target)?;
         renamed(&planned.root.schema, &create.columns)?;
         let props = &planned.root.props;
         let relation = Relation {
@@ -398,7 +414,8 @@ impl Session {
         }
         let (id, schema_name, name) = self.new_object(&create.name)?;
         let target = Target::Sink { id, name: create.name.to_string().into() };
-        let planned = self.plan(&query, emit, self.variables.parallelism, target)?;
+        let with = QueryOptions { parallelism: self.variables.parallelism, on_error: OnError::of(&sink_options)? };
+        let planned = self.plan(&query, emit, &with, target)?;
         let format = create.format.as_ref().map(format_spec);
         let writer = open_sink(
             &sink_options,
@@ -460,8 +477,12 @@ impl Session {
         let start = worker.last() + 1;
         let mut sources = BTreeMap::new();
         let mut stores = BTreeMap::new();
+        let mut strict = BTreeSet::new();
         for r in &planned.reads {
             if r.kind == RelationKind::Source {
+                if planned.on_error == OnError::Fail || engine.source_on_error(r.id)? == OnError::Fail {
+                    strict.insert(r.id);
+                }
                 let c = engine.connectors.lock().get(&r.id).cloned();
                 sources.insert(r.id, c.ok_or_else(|| SpateError::internal("a source without a connector"))?);
             } else {
@@ -492,6 +513,7 @@ impl Session {
             job: id,
             start,
             sources,
+            strict,
             stores,
             target,
             sink,
@@ -555,7 +577,8 @@ impl Session {
         let _ddl = engine.ddl.lock().await;
         let id = engine.catalog.lock().allocate_id();
         let target = Target::Materialize { id, name: "subscription".into() };
-        let planned = self.plan(query, emit, self.variables.parallelism, target)?;
+        let with = QueryOptions { parallelism: self.variables.parallelism, on_error: OnError::Continue };
+        let planned = self.plan(query, emit, &with, target)?;
         let append_only = planned.root.props.append_only;
         if let Err(e) = self.start(id, planned, None).await {
             forget(&engine, id);

@@ -11,7 +11,7 @@ use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
-use spate_engine::connector::{Polled, open_source};
+use spate_engine::connector::{OnError, Polled, open_source};
 use spate_engine::state::view::ViewStore;
 use spate_engine::types::{Delta, Epoch, ErrorKind, Result, SpateError, WATERMARK_MIN, Watermark};
 use spate_planner::bind::{BindMode, bind_query};
@@ -273,6 +273,7 @@ impl Session {
         if !connector.bounded() {
             return Err(SpateError::invalid("COPY reads a file to its end; mode 'watch' has none"));
         }
+        let on_error = OnError::of(&options)?;
         let name: Arc<str> = format!("COPY {}", table.name()).into();
         // All or nothing: rows are read first and written as one delta.
         let mut batches = Vec::new();
@@ -283,7 +284,9 @@ impl Session {
                 match reader.poll(8192, None)? {
                     Polled::Batch { rows, dead, .. } => {
                         if !dead.is_empty() {
+                            let failed = on_error.check(&name, &dead);
                             engine.worker.file_dead_letters(&name, dead);
+                            failed?;
                         }
                         batches.push(rows);
                         tokio::task::yield_now().await;

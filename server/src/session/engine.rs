@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spate_engine::connector::SourceConnector;
-use spate_engine::env::{Clock, SystemClock};
+use spate_engine::connector::{OnError, SourceConnector};
+use spate_engine::env::{Clock, SystemClock, SystemStorage};
 use spate_engine::exchange::HandOver;
 use spate_engine::plan::ObjectId;
 use spate_engine::task::Pool;
@@ -97,6 +97,7 @@ impl Engine {
         let worker = Worker::new(
             pool,
             clock.clone(),
+            Arc::new(SystemStorage),
             config.epoch_interval,
             config.exchange_limit,
             config.memory_limit,
@@ -152,6 +153,11 @@ impl Engine {
     /// Stops all jobs and threads.
     pub fn shutdown(&self) {
         self.worker.shutdown();
+    }
+
+    /// What a record that cannot be decoded does to the readers of a source.
+    pub(crate) fn source_on_error(&self, source: ObjectId) -> Result<OnError> {
+        self.catalog.lock().get(source).map_or(Ok(OnError::default()), |o| OnError::of(&o.options))
     }
 
     pub(crate) fn writer(&self, table: ObjectId) -> Arc<tokio::sync::Mutex<()>> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::LogicalPlan;
+use spate_engine::connector::DeadLetter;
 use spate_engine::plan::ObjectId;
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
 use spate_planner::bind::{BindMode, bind_query, relations_of};
@@ -102,7 +103,12 @@ impl Session {
         }
         let engine = self.engine.clone();
         let name: Arc<str> = r.display_name().into();
-        let on_dead = Arc::new(move |dead| engine.worker.file_dead_letters(&name, dead));
+        let on_error = engine.source_on_error(r.id)?;
+        let on_dead = Arc::new(move |dead: Vec<DeadLetter>| {
+            let failed = on_error.check(&name, &dead);
+            engine.worker.file_dead_letters(&name, dead);
+            failed
+        });
         Ok(Bounded::new(connector, on_dead))
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use parking_lot::Mutex;
 use spate_engine::connector::DeadLetter;
-use spate_engine::env::Clock;
+use spate_engine::env::{Clock, Storage};
 use spate_engine::exchange::Spill;
 use spate_engine::plan::ObjectId;
 use spate_engine::state::view::ViewStore;
@@ -104,6 +104,7 @@ impl Worker {
     pub fn new(
         executor: Arc<dyn Executor>,
         clock: Arc<dyn Clock>,
+        storage: Arc<dyn Storage>,
         interval: Duration,
         spill_limit: usize,
         memory_limit: usize,
@@ -114,8 +115,8 @@ impl Worker {
             executor: executor.clone(),
             clock,
             board: Arc::new(TickBoard::default()),
-            spill: Spill::new(spill_limit),
-            log_spill: Spill::new(spill_limit),
+            spill: Spill::new(spill_limit, storage.clone()),
+            log_spill: Spill::new(spill_limit, storage),
             memory: MemoryAccount::new(memory_limit),
             logs: Logs::new(record_sources),
             coordinator: Mutex::new(Coordinator::new(interval)),

@@ -89,7 +89,7 @@ impl Guard {
             self.count_lost(&batch, &out, &mut failures);
         }
         if failures.rows > 0 {
-            self.errors.report(&self.shown, failures.rows, &failures.sample);
+            self.errors.report(&self.shown, failures.rows, &failures.sample)?;
         }
         Ok(out)
     }

@@ -29,7 +29,10 @@ use function::{Guard, Kind};
 
 /// Is told of failed expressions: the expression, how many rows failed, one error.
 #[derive(Clone)]
-pub struct ErrorCounter(Arc<Report>);
+pub struct ErrorCounter {
+    report: Arc<Report>,
+    fail: bool,
+}
 
 type Report = dyn Fn(&str, u64, &str) + Send + Sync;
 
@@ -37,7 +40,12 @@ impl ErrorCounter {
     /// A counter that calls `report(expression, rows, sample error)`, from any thread, at
     /// most once per expression and batch.
     pub fn new(report: impl Fn(&str, u64, &str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(report))
+        Self { report: Arc::new(report), fail: false }
+    }
+
+    /// Makes a failed expression an error, once it is reported, instead of NULL.
+    pub fn failing(self, fail: bool) -> Self {
+        Self { fail, ..self }
     }
 
     /// A counter that counts nothing.
@@ -46,8 +54,15 @@ impl ErrorCounter {
     }
 
     /// Reports failed rows.
-    pub fn report(&self, expr: &str, rows: u64, sample: &str) {
-        (self.0)(expr, rows, sample);
+    ///
+    /// # Errors
+    /// With `failing(true)`: what failed.
+    pub fn report(&self, expr: &str, rows: u64, sample: &str) -> Result<()> {
+        (self.report)(expr, rows, sample);
+        if self.fail {
+            return Err(SpateError::new(ErrorKind::Evaluation, format!("{sample}, in {expr}")).into());
+        }
+        Ok(())
     }
 }
 
