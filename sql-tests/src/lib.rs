@@ -3,4 +3,6 @@
 
 pub mod dml;
 pub mod driver;
+pub mod suite;
+pub mod tpch;
 pub mod views;

@@ -46,7 +46,8 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
     };
     let scalars = datafusion_functions::all_default_functions()
         .into_iter()
-        .chain(datafusion_functions_nested::all_default_nested_functions());
+        .chain(datafusion_functions_nested::all_default_nested_functions())
+        .chain(super::math::all().into_iter().map(Arc::new));
     for udf in scalars {
         for name in std::iter::once(udf.name()).chain(udf.aliases().iter().map(String::as_str)) {
             f.scalar.insert(name.to_string(), Arc::clone(&udf));

@@ -9,6 +9,7 @@ mod check;
 mod context;
 mod errors;
 pub mod functions;
+mod math;
 mod names;
 mod types;
 mod windows;

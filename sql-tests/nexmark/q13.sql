@@ -1,0 +1,3 @@
+-- Join with a bounded side input.
+SELECT b.auction, b.bidder, b.price, b.date_time, s.value
+FROM bid b JOIN side_input s ON mod(b.auction, 10000) = s.key
