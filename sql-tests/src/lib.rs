@@ -3,6 +3,7 @@
 
 pub mod dml;
 pub mod driver;
+pub mod random;
 pub mod suite;
 pub mod tpch;
 pub mod views;
