@@ -10,6 +10,7 @@ mod file;
 mod file_tests;
 mod format;
 pub mod generate;
+pub mod generated;
 mod infer;
 mod json;
 mod lines;

@@ -77,6 +77,11 @@ fn column_name(column: &Column) -> String {
     }
 }
 
+/// Whether two columns of a SELECT list have one name.
+pub(super) fn is_repeated_name(e: &DataFusionError) -> bool {
+    matches!(root(e), DataFusionError::Plan(m) if m.contains("require unique expression names"))
+}
+
 fn translate(e: &DataFusionError) -> SpateError {
     match root(e) {
         DataFusionError::SchemaError(inner, _) => schema_error(inner),

@@ -6,6 +6,7 @@
 //! the batch oracle runs it. So whatever changes results happens here, not later.
 
 mod check;
+mod columns;
 mod context;
 mod errors;
 pub mod functions;
@@ -32,7 +33,9 @@ use spate_engine::types::error::{Result, SpateError};
 use crate::catalog::Relation;
 use crate::rules::guard::ErrorCounter;
 
+pub use columns::bind_columns;
 pub use errors::bind_error;
+pub use names::without_marks;
 
 /// Views may stand on views this deep.
 const MAX_VIEW_DEPTH: usize = 32;
@@ -104,10 +107,18 @@ impl TableSource for RelationSource {
     }
 }
 
-/// Binds a query. The plan is analyzed (types coerced) but not optimized.
+/// Binds a query. The plan is analyzed (types coerced) but not optimized. Where two columns of a
+/// SELECT answered once have one name, the plan tells them apart: see [`without_marks`].
 pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) -> Result<LogicalPlan> {
     let continuous = mode.is_continuous();
-    let plan = plan_query(resolver, query, continuous, &[]).map_err(bind_error)?;
+    let plan = match plan_query(resolver, query, continuous, &[]) {
+        Err(e) if !continuous && errors::is_repeated_name(&e) => match names::tell_apart(query) {
+            Some(query) => plan_query(resolver, &query, continuous, &[]),
+            None => Err(e),
+        },
+        planned => planned,
+    };
+    let plan = plan.map_err(bind_error)?;
     let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(bind_error)?;
     check::plan(&plan)?;
     let plan = in_microseconds(plan).map_err(bind_error)?;

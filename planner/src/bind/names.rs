@@ -3,12 +3,79 @@
 //! list alike, and for all other expressions, the name stays the expression's text.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion_sql::sqlparser::ast::{self, Expr, Query, SelectItem, SetExpr, VisitMut, VisitorMut};
 
 /// Names the unnamed columns of a query and of all queries within it.
 pub(super) fn name_columns(query: &mut Query) {
     let _ = query.visit(&mut Namer);
+}
+
+/// What follows a name that another column of the list has too.
+const MARK: char = '\u{1}';
+
+/// The query with other names for the columns of its outermost list whose names are taken, or
+/// might be by `*`; `None` if there are none to change.
+pub(super) fn tell_apart(query: &Query) -> Option<Query> {
+    let mut out = query.clone();
+    let mut changed = false;
+    mark_body(&mut out.body, &mut changed);
+    changed.then_some(out)
+}
+
+/// A schema with the names as they were before columns were told apart; `None` if none was.
+pub fn without_marks(schema: &Schema) -> Option<SchemaRef> {
+    let plain = |name: &str| name.find(MARK).map(|i| name[..i].to_owned());
+    schema.fields().iter().any(|f| f.name().contains(MARK)).then(|| {
+        let fields = schema.fields().iter().map(|f| match plain(f.name()) {
+            Some(name) => f.as_ref().clone().with_name(name),
+            None => f.as_ref().clone(),
+        });
+        Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+    })
+}
+
+fn mark_body(set: &mut SetExpr, changed: &mut bool) {
+    match set {
+        SetExpr::Select(select) => mark_list(&mut select.projection, changed),
+        SetExpr::SetOperation { left, right, .. } => {
+            mark_body(left, changed);
+            mark_body(right, changed);
+        }
+        SetExpr::Query(query) => mark_body(&mut query.body, changed),
+        _ => {}
+    }
+}
+
+fn mark_list(items: &mut [SelectItem], changed: &mut bool) {
+    let mut seen: Vec<String> = Vec::new();
+    let wild = items.iter().any(|i| matches!(i, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    for (n, item) in items.iter_mut().enumerate() {
+        let (expr, name, aliased) = match item {
+            SelectItem::UnnamedExpr(e) => (e.clone(), list_name(e), false),
+            SelectItem::ExprWithAlias { expr, alias } => (expr.clone(), crate::sql::fold(alias), true),
+            _ => continue,
+        };
+        if seen.contains(&name) || (wild && !aliased) {
+            *item = SelectItem::ExprWithAlias { expr, alias: ast::Ident::with_quote('"', format!("{name}{MARK}{n}")) };
+            *changed = true;
+        } else {
+            seen.push(name);
+        }
+    }
+}
+
+/// What an unnamed column is called; the planner calls a subquery by its only column.
+fn list_name(e: &Expr) -> String {
+    if let Expr::Subquery(query) = e
+        && let SetExpr::Select(select) = query.body.as_ref()
+        && let [SelectItem::UnnamedExpr(inner)] = select.projection.as_slice()
+    {
+        return list_name(inner);
+    }
+    name_of(e).unwrap_or_else(|| e.to_string())
 }
 
 struct Namer;

@@ -216,7 +216,11 @@ fn describe_columns(object: &Object) -> Vec<Described> {
                 data_type: types::display(f.data_type()),
                 nullable: declared.map_or(f.is_nullable(), |c| c.nullable),
                 key: key.contains(&i),
-                default: declared.and_then(|c| c.default.as_ref()).map(ToString::to_string),
+                default: declared.and_then(|c| match (&c.default, &c.generated) {
+                    (Some(d), _) => Some(d.to_string()),
+                    (None, Some(g)) => Some(format!("generated always as ({g}) stored")),
+                    (None, None) => None,
+                }),
             }
         })
         .collect()

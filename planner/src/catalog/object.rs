@@ -67,6 +67,8 @@ pub struct TableColumn {
     pub nullable: bool,
     /// `DEFAULT e`.
     pub default: Option<Expr>,
+    /// `GENERATED ALWAYS AS (e)`.
+    pub generated: Option<Expr>,
 }
 
 /// What only tables and sources have.
@@ -88,8 +90,19 @@ impl TableDetails {
             data_type: c.data_type.clone(),
             nullable: c.nullable,
             default: c.default.clone(),
+            generated: c.generated.clone(),
         });
         Self { columns: columns.collect(), primary_key: create.primary_key.clone(), on_conflict: create.on_conflict }
+    }
+}
+
+impl TableDetails {
+    /// Columns that are given, as indices, and those that are computed from them, with how.
+    pub fn split_generated(&self, schema: &arrow::datatypes::Schema) -> (Vec<usize>, Vec<(usize, &Expr)>) {
+        let generated = |i: usize| self.columns.get(i).and_then(|c| c.generated.as_ref());
+        let all = 0..schema.fields().len();
+        let base = all.clone().filter(|i| generated(*i).is_none()).collect();
+        (base, all.filter_map(|i| generated(i).map(|e| (i, e))).collect())
     }
 }
 
@@ -119,6 +132,11 @@ pub struct Object {
 }
 
 impl Object {
+    /// Whether its rows come from (or go to) a connector.
+    pub fn has_connector(&self) -> bool {
+        !self.options.is_empty() || self.format.is_some()
+    }
+
     /// `schema.name`, quoted where needed, with the default schema left out.
     pub fn display_name(&self) -> String {
         let name = crate::sql::quote(&self.name);

@@ -44,6 +44,11 @@ pub struct Relation {
 }
 
 impl Relation {
+    /// A table with other columns and identity, for rows that are only there during a statement.
+    pub fn at(&self, id: ObjectId, schema: SchemaRef) -> Self {
+        Self { id, schema, kind: RelationKind::Table, key: None, watermark: None, query: None, ..self.clone() }
+    }
+
     /// `schema.name`, with the default schema left out.
     pub fn display_name(&self) -> String {
         if &*self.schema_name == "public" {

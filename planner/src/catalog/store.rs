@@ -116,21 +116,33 @@ impl Catalog {
     /// unless the name says another. Fails if the schema is missing or reserved, or if the
     /// name is taken.
     pub fn new_name(&self, search_path: &[String], name: &Name) -> Result<(Arc<str>, Arc<str>)> {
+        let (schema, new) = self.place_of(search_path, name)?;
+        self.check_free(&schema, &new).map_err(|e| place(e, name.position))?;
+        Ok((schema, new))
+    }
+
+    /// As [`Self::new_name`], but the name may be taken.
+    pub fn place_of(&self, search_path: &[String], name: &Name) -> Result<(Arc<str>, Arc<str>)> {
         let schema = match &name.schema {
             Some(schema) => schema.as_str(),
             None => {
                 search_path.iter().map(String::as_str).find(|s| self.schemas.contains(*s)).unwrap_or(DEFAULT_SCHEMA)
             }
         };
-        self.check_free(schema, &name.name).map_err(|e| place(e, name.position))?;
+        self.check_writable(schema).map_err(|e| place(e, name.position))?;
         Ok((schema.into(), name.name.as_str().into()))
     }
 
-    fn check_free(&self, schema: &str, name: &str) -> Result<()> {
+    fn check_writable(&self, schema: &str) -> Result<()> {
         self.check_schema(schema, None)?;
         if RESERVED_SCHEMAS.contains(&schema) {
             return Err(SpateError::unsupported(format!("schema \"{schema}\" is read-only")));
         }
+        Ok(())
+    }
+
+    fn check_free(&self, schema: &str, name: &str) -> Result<()> {
+        self.check_writable(schema)?;
         match self.lookup(schema, name) {
             Some(taken) => Err(SpateError::new(
                 ErrorKind::AlreadyExists,

@@ -76,6 +76,8 @@ pub struct ColumnDef {
     pub nullable: bool,
     /// `DEFAULT e`.
     pub default: Option<ast::Expr>,
+    /// `GENERATED ALWAYS AS (e)`: computed from the other columns.
+    pub generated: Option<ast::Expr>,
     /// Whether it belongs to the primary key, however that was written.
     pub primary_key: bool,
 }
@@ -210,20 +212,39 @@ pub struct CreateSink {
     pub format: Option<FormatClause>,
 }
 
+/// `CREATE TABLE … AS query`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTableAs {
+    /// Its name.
+    pub name: Name,
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// New names for the leading columns; often empty.
+    pub columns: Vec<String>,
+    /// The query.
+    pub query: Box<ast::Query>,
+    /// Whether its rows are written; false for `WITH NO DATA`.
+    pub with_data: bool,
+}
+
 /// `INSERT INTO`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insert {
-    /// The table (or sink) written to.
+    /// The table written to.
     pub table: Name,
+    /// Its alias, for `RETURNING`.
+    pub alias: Option<String>,
     /// Columns in the order of the query's; empty means all.
     pub columns: Vec<String>,
-    /// The rows: `VALUES` or `SELECT`.
-    pub source: Box<ast::Query>,
-    /// The source as written.
-    pub source_text: String,
+    /// The rows: `VALUES` or `SELECT`; `None` for `DEFAULT VALUES`.
+    pub source: Option<Box<ast::Query>>,
+    /// `RETURNING`; often empty.
+    pub returning: Vec<ast::SelectItem>,
 }
 
-/// `UPDATE`. Only plain forms get here: one table, `SET column = expr`, `WHERE`.
+/// `UPDATE`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Update {
     /// The table.
@@ -232,19 +253,27 @@ pub struct Update {
     pub alias: Option<String>,
     /// New values by column.
     pub assignments: Vec<(String, ast::Expr)>,
+    /// `FROM`; often empty.
+    pub from: Vec<ast::TableWithJoins>,
     /// Which rows; `None` means all.
     pub selection: Option<ast::Expr>,
+    /// `RETURNING`; often empty.
+    pub returning: Vec<ast::SelectItem>,
 }
 
-/// `DELETE`. Only plain forms get here: one table, `WHERE`.
+/// `DELETE`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delete {
     /// The table.
     pub table: Name,
     /// Its alias.
     pub alias: Option<String>,
+    /// `USING`; often empty.
+    pub using: Vec<ast::TableWithJoins>,
     /// Which rows; `None` means all.
     pub selection: Option<ast::Expr>,
+    /// `RETURNING`; often empty.
+    pub returning: Vec<ast::SelectItem>,
 }
 
 /// `COPY t FROM 'path'`.
@@ -372,6 +401,8 @@ pub enum JobRef {
 pub enum Statement {
     /// `CREATE TABLE`, `CREATE SOURCE`
     CreateTable(CreateTable),
+    /// `CREATE TABLE AS`
+    CreateTableAs(CreateTableAs),
     /// `CREATE VIEW`
     CreateView(CreateView),
     /// `CREATE MATERIALIZED VIEW`
@@ -393,6 +424,8 @@ pub enum Statement {
     Update(Update),
     /// `DELETE`
     Delete(Delete),
+    /// `TRUNCATE`
+    Truncate(Vec<Name>),
     /// `COPY … FROM`
     Copy(Copy),
     /// `FLUSH`: wait until all that was written is visible.
@@ -442,6 +475,7 @@ impl Statement {
         match self {
             Self::CreateTable(t) if t.source => "CREATE SOURCE",
             Self::CreateTable(_) => "CREATE TABLE",
+            Self::CreateTableAs(_) => "CREATE TABLE AS",
             Self::CreateView(_) => "CREATE VIEW",
             Self::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
             Self::CreateSink(_) => "CREATE SINK",
@@ -457,6 +491,7 @@ impl Statement {
             Self::Insert(_) => "INSERT",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
+            Self::Truncate(_) => "TRUNCATE TABLE",
             Self::Copy(_) => "COPY",
             Self::Flush => "FLUSH",
             Self::Query(_) => "SELECT",

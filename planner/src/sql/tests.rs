@@ -21,6 +21,13 @@ fn table(sql: &str) -> CreateTable {
     }
 }
 
+fn list<T: ToString>(before: &str, items: &[T]) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    format!("{before}{}", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+}
+
 /// A short form of what a statement says, or `kind line:column message (hint)`.
 fn brief(sql: &str) -> String {
     let input = |i: &Input| match i {
@@ -49,14 +56,23 @@ fn brief(sql: &str) -> String {
             Statement::CreateSink(s) => {
                 format!("sink {} {} {:?} {:?}", s.name, input(&s.input), s.options, s.format.map(|f| f.encode))
             }
-            Statement::Insert(i) => format!("insert {} {:?} {}", i.table, i.columns, i.source),
+            Statement::Insert(i) => format!(
+                "insert {} {:?} {}{}",
+                i.table,
+                i.columns,
+                i.source.map_or("default values".to_string(), |q| q.to_string()),
+                list(" returning ", &i.returning)
+            ),
             Statement::Update(u) => format!(
-                "update {} {:?} {} where {}",
+                "update {} {:?} {}{} where {}{}",
                 u.table,
                 u.alias,
                 u.assignments.iter().map(|(c, e)| format!("{c}={e}")).collect::<Vec<_>>().join(","),
-                u.selection.map(|e| e.to_string()).unwrap_or_default()
+                list(" from ", &u.from),
+                u.selection.map(|e| e.to_string()).unwrap_or_default(),
+                list(" returning ", &u.returning)
             ),
+            Statement::CreateTableAs(c) => format!("table {} {:?} {} {}", c.name, c.columns, c.query, c.with_data),
             Statement::Delete(d) => {
                 format!(
                     "delete {} {:?} where {}",
@@ -255,11 +271,21 @@ fn dml() {
     check("INSERT INTO t VALUES (1, 'a')", "insert t [] VALUES (1, 'a')");
     check("INSERT INTO s.t (a, \"B\") SELECT 1, 2", "insert s.t [\"a\", \"B\"] SELECT 1, 2");
     check("INSERT INTO t (SELECT 1)", "insert t [] (SELECT 1)");
-    check("INSERT INTO t VALUES (1) RETURNING a", "Unsupported 1:26 RETURNING in INSERT is not supported");
+    check("INSERT INTO t VALUES (1) RETURNING a, b + 1 c", "insert t [] VALUES (1) returning a, b + 1 AS c");
+    check("INSERT INTO t DEFAULT VALUES RETURNING *", "insert t [] default values returning *");
+    check(
+        "TRUNCATE TABLE a, s.b",
+        "Truncate([Name { schema: None, name: \"a\", position: Some((1, 16)) }, Name { schema: Some(\"s\"), name: \"b\", position: Some((1, 19)) }])",
+    );
+    check("CREATE TABLE t AS SELECT 1 WITH NO DATA", "table t [] SELECT 1 false");
+    check("CREATE TABLE t (a, b) AS TABLE u", "table t [\"a\", \"b\"] SELECT * FROM u true");
     check("INSERT INTO t (a, a) VALUES (1, 2)", "InvalidArgument 1:19 column \"a\" specified more than once");
     check("UPDATE t SET a = b + 1, c = 'x' WHERE d = 1 AND e", "update t None a=b + 1,c='x' where d = 1 AND e");
     check("UPDATE t AS x SET a = 1", "update t Some(\"x\") a=1 where ");
-    check("UPDATE t x SET a = 1 FROM u", "Unsupported 1:22 UPDATE … FROM is not supported (use a subquery)");
+    check(
+        "UPDATE t x SET a = 1 FROM u, v JOIN w ON true WHERE c RETURNING x.*",
+        "update t Some(\"x\") a=1 from u, v JOIN w ON true where c returning x.*",
+    );
     check("UPDATE t SET a = 1, a = 2", "InvalidArgument 1:21 multiple assignments to same column \"a\"");
     check("DELETE FROM t WHERE a IN (SELECT 1)", "delete t None where a IN (SELECT 1)");
     check("DELETE FROM t", "delete t None where ");
@@ -316,17 +342,16 @@ fn refused_by_name() {
         ("CREATE UNIQUE INDEX i ON t (a)", "CREATE INDEX"),
         ("CREATE FUNCTION f() RETURNS int AS 'x'", "CREATE FUNCTION"),
         ("CREATE TEMP TABLE t (a int)", "CREATE TEMP TABLE"),
-        ("CREATE TABLE t AS SELECT 1", "CREATE TABLE AS"),
+        ("CREATE TABLE t (a int) AS SELECT 1", "AS with types"),
+        ("CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)", "identity"),
         ("ALTER TABLE t ADD COLUMN a int", "ALTER TABLE"),
         ("ALTER MATERIALIZED VIEW m SET PARALLELISM = 2", "ALTER MATERIALIZED VIEW"),
         ("COMMENT ON TABLE t IS 'x'", "COMMENT ON"),
         ("BEGIN", "transactions"),
         ("GRANT SELECT ON t TO x", "GRANT"),
-        ("TRUNCATE t", "TRUNCATE"),
         ("CREATE TABLE t (a int, UNIQUE (a))", "UNIQUE"),
         ("CREATE TABLE t (a int CHECK (a > 0))", "CHECK"),
         ("CREATE TABLE t (a int REFERENCES u (a))", "REFERENCES"),
-        ("CREATE TABLE t (a int GENERATED ALWAYS AS (1) STORED)", "GENERATED"),
         ("CREATE TABLE t (a uuid)", "uuid"),
         ("CREATE TABLE t (a jsonb)", "jsonb"),
         ("CREATE TABLE t (a time with time zone)", "time"),

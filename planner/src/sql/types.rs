@@ -173,6 +173,34 @@ fn structure(fields: &[ast::StructField]) -> Result<DataType> {
     Ok(DataType::Struct(Fields::from(out)))
 }
 
+/// The type in which a table keeps values of an expression's type.
+pub fn storable(data_type: &DataType) -> DataType {
+    use DataType as D;
+    let element = |f: &Field| Arc::new(Field::new_list_field(storable(f.data_type()), true));
+    match data_type {
+        D::Null | D::LargeUtf8 | D::Utf8View => D::Utf8,
+        D::Int8 | D::UInt8 => D::Int16,
+        D::UInt16 => D::Int32,
+        D::UInt32 => D::Int64,
+        D::UInt64 => D::Decimal128(20, 0),
+        D::Float16 => D::Float32,
+        D::Decimal32(p, s) | D::Decimal64(p, s) => D::Decimal128(*p, *s),
+        D::LargeBinary | D::BinaryView => D::Binary,
+        D::Date64 => D::Date32,
+        D::Time32(_) | D::Time64(_) => D::Time64(TimeUnit::Microsecond),
+        D::Timestamp(_, zone) => D::Timestamp(TimeUnit::Microsecond, zone.clone()),
+        D::Interval(_) | D::Duration(_) => D::Interval(IntervalUnit::MonthDayNano),
+        D::List(f) | D::LargeList(f) | D::ListView(f) | D::LargeListView(f) | D::FixedSizeList(f, _) => {
+            D::List(element(f))
+        }
+        D::Struct(fields) => {
+            D::Struct(fields.iter().map(|f| Field::new(f.name(), storable(f.data_type()), true)).collect())
+        }
+        D::Dictionary(_, value) => storable(value),
+        other => other.clone(),
+    }
+}
+
 /// The PostgreSQL name of an Arrow type, as `DESCRIBE` and messages show it.
 pub fn display(data_type: &DataType) -> String {
     use DataType as D;

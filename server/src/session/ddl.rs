@@ -1,30 +1,30 @@
 //! CREATE and DROP.
 
+mod table;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use spate_engine::connector::{FormatSpec, OnError, SinkWriter, SourceConnector, open_sink, open_source};
+use arrow::datatypes::{Schema, SchemaRef};
+use spate_engine::connector::{FormatSpec, OnError, SinkWriter, open_sink};
 use spate_engine::plan::fragment::FragmentGraph;
-use spate_engine::plan::{Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, WatermarkSpec};
+use spate_engine::plan::{ObjectId, StreamNode};
 use spate_engine::state::view::ViewStore;
 use spate_engine::task::{JobContext, build_job};
-use spate_engine::types::{ErrorKind, Result, SpateError, WATERMARK_MIN};
-use spate_planner::bind::{BindMode, bind_query, relations_of};
-use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind, TableColumn, TableDetails};
+use spate_engine::types::{ErrorKind, Result, SpateError};
+use spate_planner::bind::{BindMode, bind_query, relations_of, without_marks};
+use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind};
 use spate_planner::fragment::cut;
 use spate_planner::lower::{LowerOptions, Target, lower};
 use spate_planner::rules::guard::ErrorCounter;
 use spate_planner::rules::optimize_continuous;
 use spate_planner::sql::statement::{
-    CreateMaterializedView, CreateSink, CreateTable, CreateView, Drop as DropStatement, DropKind, FormatClause, Input,
-    Name, OnConflict,
+    CreateMaterializedView, CreateSink, CreateView, Drop as DropStatement, DropKind, FormatClause, Input, Name,
 };
 use spate_planner::sql::{Query, options, parse_query, quote};
 
 use super::Session;
 use super::resolver::{Names, is_system};
-use crate::worker::TableClose;
 
 /// A continuous query, ready to run.
 struct Planned {
@@ -41,237 +41,87 @@ struct QueryOptions {
     on_error: OnError,
 }
 
+/// Where a new object goes.
+struct Room {
+    schema: Arc<str>,
+    name: Arc<str>,
+    replaces: Option<Replaced>,
+}
+
+/// What has the name already.
+enum Replaced {
+    /// It stays, and nothing is to be done.
+    Keep,
+    /// It goes.
+    Drop(ObjectId),
+}
+
+impl Room {
+    fn is_kept(&self) -> bool {
+        matches!(self.replaces, Some(Replaced::Keep))
+    }
+
+    /// Identity, schema and name of the new object.
+    fn object(&self, engine: &super::Engine) -> (ObjectId, Arc<str>, Arc<str>) {
+        (engine.catalog.lock().allocate_id(), self.schema.clone(), self.name.clone())
+    }
+}
+
 impl Session {
-    /// Makes room for a name: refuses a taken one, drops a replaced one, or says that there is
-    /// nothing to do.
-    async fn make_room(&mut self, kind: DropKind, name: &Name, or_replace: bool, if_not_exists: bool) -> Result<bool> {
-        let taken = {
-            let catalog = self.engine.catalog.lock();
-            match catalog.new_name(&self.variables.search_path, name) {
-                Ok(_) => None,
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => Some(e),
-                Err(e) => return Err(e),
-            }
-        };
-        match taken {
-            None => Ok(true),
-            Some(_) if if_not_exists => Ok(false),
-            Some(_) if or_replace => {
-                let drop = DropStatement { kind, names: vec![name.clone()], if_exists: false, cascade: false };
-                self.drop_locked(&drop)?;
-                Ok(true)
-            }
-            Some(e) => Err(e.with_hint("use IF NOT EXISTS or OR REPLACE, or DROP it first")),
+    /// What a CREATE finds under its name. What is to be replaced stays until [`Self::vacate`], so
+    /// that a statement that fails changes nothing.
+    fn make_room(&self, kind: DropKind, name: &Name, or_replace: bool, if_not_exists: bool) -> Result<Room> {
+        let catalog = self.engine.catalog.lock();
+        let (schema, new) = catalog.place_of(&self.variables.search_path, name)?;
+        let Some(taken) = catalog.lookup(&schema, &new) else { return Ok(Room { schema, name: new, replaces: None }) };
+        if if_not_exists {
+            return Ok(Room { schema, name: new, replaces: Some(Replaced::Keep) });
         }
+        if !or_replace {
+            let e = catalog.new_name(&self.variables.search_path, name).err();
+            let e = e.unwrap_or_else(|| SpateError::internal("a name is taken and free"));
+            return Err(e.with_hint("use IF NOT EXISTS or OR REPLACE, or DROP it first"));
+        }
+        if taken.kind.drop_kind() != kind {
+            return Err(
+                SpateError::invalid(format!("\"{name}\" is not a {kind}")).with_hint(format!("it is a {}", taken.kind))
+            );
+        }
+        let id = taken.id;
+        catalog.clone().remove(&[id], false)?;
+        Ok(Room { schema, name: new, replaces: Some(Replaced::Drop(id)) })
     }
 
-    pub(super) async fn create_table(&mut self, create: CreateTable, text: &str) -> Result<()> {
-        let engine = self.engine.clone();
-        let _ddl = engine.ddl.lock().await;
-        let kind = if create.source { DropKind::Source } else { DropKind::Table };
-        if !self.make_room(kind, &create.name, create.or_replace, create.if_not_exists).await? {
-            return Ok(());
+    /// Drops what a CREATE OR REPLACE replaces, which must not be among what the new object reads.
+    fn vacate(&self, room: &Room, reads: &[ObjectId]) -> Result<()> {
+        let Some(Replaced::Drop(id)) = room.replaces else { return Ok(()) };
+        if reads.contains(&id) {
+            return Err(SpateError::invalid(format!("\"{}\" cannot be replaced by what reads it", room.name)));
         }
-        let mut details = TableDetails::from_statement(&create);
-        let declared: Option<SchemaRef> = (!create.columns.is_empty()).then(|| {
-            let fields = create.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), c.nullable));
-            Arc::new(Schema::new(fields.collect::<Vec<_>>())) as SchemaRef
-        });
-        OnError::of(&create.options)?;
-        let connector = if create.options.is_empty() && create.format.is_none() {
-            None
-        } else {
-            let format = create.format.as_ref().map(format_spec);
-            Some(open_source(
-                &create.options,
-                format.as_ref(),
-                declared.clone(),
-                &engine.base_dir,
-                engine.clock.clone(),
-            )?)
-        };
-        let schema = match (&connector, declared) {
-            (Some(c), _) => c.schema(),
-            (None, Some(s)) => s,
-            (None, None) => {
-                return Err(SpateError::invalid("a table needs columns, or a connector to infer them from")
-                    .with_hint("CREATE TABLE t (a int, b text)"));
-            }
-        };
-        if details.columns.is_empty() {
-            details.columns = schema
-                .fields()
-                .iter()
-                .map(|f| TableColumn {
-                    name: f.name().clone(),
-                    data_type: f.data_type().clone(),
-                    nullable: f.is_nullable(),
-                    default: None,
-                })
-                .collect();
-        }
-        if create.source && connector.is_none() {
-            return Err(SpateError::invalid("a source needs a connector")
-                .with_hint("CREATE SOURCE s WITH (connector = 'file', path = '…')"));
-        }
-        let key = (!details.primary_key.is_empty()).then(|| details.primary_key.clone());
-        if connector.is_some() && key.is_some() {
-            return Err(SpateError::unsupported("a primary key on rows of a connector is not supported")
-                .with_hint("create the table without a connector and load it with COPY … FROM, or leave the key out"));
-        }
-        if create.append_only && create.on_conflict == OnConflict::Overwrite {
-            return Err(SpateError::invalid("an APPEND ONLY table cannot overwrite rows on conflict"));
-        }
-        let watermark = match &create.watermark {
-            None => None,
-            Some(w) => {
-                let column = schema.index_of(&w.column).map_err(|_| {
-                    SpateError::new(ErrorKind::NotFound, format!("watermark column \"{}\" does not exist", w.column))
-                })?;
-                let t = schema.field(column).data_type();
-                if !matches!(t, arrow::datatypes::DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, _)) {
-                    return Err(SpateError::new(
-                        ErrorKind::Type,
-                        format!("watermark column \"{}\" must be a timestamp", w.column),
-                    ));
-                }
-                Some(WatermarkSpec { column, delay_us: w.delay_us })
-            }
-        };
-        self.check_defaults(&details)?;
-        let (id, schema_name, name) = self.new_object(&create.name)?;
-        let append_only = create.source || create.append_only || (connector.is_some() && key.is_none());
-        let relation = Relation {
-            id,
-            schema_name: schema_name.clone(),
-            name: name.clone(),
-            kind: if create.source { RelationKind::Source } else { RelationKind::Table },
-            schema: schema.clone(),
-            key: key.clone(),
-            append_only,
-            watermark,
-            bounded: connector.as_ref().is_some_and(|c| c.bounded()),
-            query: None,
-        };
-        let object = Object {
-            id,
-            schema: schema_name,
-            name,
-            kind: if create.source { ObjectKind::Source } else { ObjectKind::Table },
-            relation: Some(relation.clone()),
-            sql: text.to_owned(),
-            depends_on: Vec::new(),
-            options: create.options,
-            format: create.format,
-            table: Some(details),
-        };
-        match connector {
-            Some(c) if create.source => {
-                engine.connectors.lock().insert(id, c);
-                engine.catalog.lock().add(object)?;
-                Ok(())
-            }
-            Some(c) => self.start_connected_table(object, relation, c).await,
-            None => {
-                engine.catalog.lock().add(object)?;
-                // A tick between making the store and registering it would leave a gap.
-                self.quiesce().await?;
-                let start = engine.worker.last();
-                let store = ViewStore::new(
-                    schema,
-                    key.clone(),
-                    append_only && key.is_none(),
-                    1,
-                    start,
-                    engine.worker.log_spill.clone(),
-                );
-                let close = TableClose { watermark: parking_lot::Mutex::new((WATERMARK_MIN, WATERMARK_MIN)) };
-                let made = store.map(|s| engine.worker.add_store(id, s, Some(Arc::new(close))));
-                engine.worker.resume();
-                made
-            }
-        }
-    }
-
-    async fn start_connected_table(
-        &mut self,
-        object: Object,
-        relation: Relation,
-        connector: Arc<dyn SourceConnector>,
-    ) -> Result<()> {
-        let engine = self.engine.clone();
-        let id = object.id;
-        let bounded = connector.bounded();
-        engine.connectors.lock().insert(id, connector);
-        // The table is the materialized result of reading its own connector.
-        let source = Relation { kind: RelationKind::Source, ..relation };
-        let parallelism = self.variables.parallelism;
-        let node = StreamNode {
-            op: OpSpec::Source(SourceSpec {
-                id,
-                name: source.display_name().into(),
-                projection: (0..source.schema.fields().len()).collect(),
-                watermark: source.watermark,
-            }),
-            inputs: Vec::new(),
-            schema: source.schema.clone(),
-            props: Properties {
-                append_only: true,
-                distribution: if parallelism == 1 { Distribution::Single } else { Distribution::Any },
-                ..Properties::default()
-            },
-        };
-        let root = StreamNode {
-            op: OpSpec::Materialize(spate_engine::plan::MaterializeSpec { id, name: source.display_name().into() }),
-            schema: node.schema.clone(),
-            props: node.props.clone(),
-            inputs: vec![node],
-        };
-        let planned = Planned {
-            graph: cut(root.clone(), parallelism),
-            root,
-            reads: vec![Arc::new(source)],
-            named: vec![],
-            on_error: OnError::Continue,
-        };
-        engine.catalog.lock().add(object)?;
-        let started = self.start(id, planned, None).await;
-        self.finish_create(id, started, bounded).await
-    }
-
-    /// Checks that defaults can be computed.
-    fn check_defaults(&self, details: &TableDetails) -> Result<()> {
-        for c in &details.columns {
-            if let Some(d) = &c.default {
-                let query = parse_query(&format!("SELECT {d}"))?;
-                let names = Names::new(&self.engine, &self.variables.search_path);
-                bind_query(&names, &query, &BindMode::AdHoc)
-                    .map_err(|e| e.context(format!("default of column \"{}\"", c.name)))?;
-            }
+        let gone = self.engine.catalog.lock().remove(&[id], false)?;
+        for object in gone {
+            forget(&self.engine, object.id);
         }
         Ok(())
-    }
-
-    fn new_object(&self, name: &Name) -> Result<(ObjectId, Arc<str>, Arc<str>)> {
-        let mut catalog = self.engine.catalog.lock();
-        let (schema, name) = catalog.new_name(&self.variables.search_path, name)?;
-        Ok((catalog.allocate_id(), schema, name))
     }
 
     pub(super) async fn create_view(&mut self, create: CreateView, text: &str) -> Result<()> {
         let engine = self.engine.clone();
         let _ddl = engine.ddl.lock().await;
-        if !self.make_room(DropKind::View, &create.name, create.or_replace, create.if_not_exists).await? {
+        let room = self.make_room(DropKind::View, &create.name, create.or_replace, create.if_not_exists)?;
+        if room.is_kept() {
             return Ok(());
         }
         let (schema, named, reads) = {
             let names = Names::new(&engine, &self.variables.search_path);
             let plan = bind_query(&names, &create.query, &BindMode::AdHoc)?;
-            (plan.schema().as_arrow().clone(), names.named(), relations_of(&plan)?)
+            let schema = plan.schema().as_arrow();
+            let schema = without_marks(schema).map_or_else(|| schema.clone(), |s| s.as_ref().clone());
+            (schema, names.named(), relations_of(&plan)?)
         };
         let schema = renamed(&schema, &create.columns)?;
         let query = with_columns(&create.query_text, &create.columns);
-        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let (id, schema_name, name) = room.object(&engine);
         let relation = Relation {
             id,
             schema_name: schema_name.clone(),
@@ -284,6 +134,7 @@ impl Session {
             bounded: reads.iter().all(|r| r.bounded),
             query: Some(query.into()),
         };
+        self.vacate(&room, &named)?;
         engine.catalog.lock().add(Object {
             id,
             schema: schema_name,
@@ -349,11 +200,12 @@ impl Session {
         let engine = self.engine.clone();
         let ddl = engine.ddl.lock().await;
         let kind = DropKind::MaterializedView;
-        if !self.make_room(kind, &create.name, create.or_replace, create.if_not_exists).await? {
+        let room = self.make_room(kind, &create.name, create.or_replace, create.if_not_exists)?;
+        if room.is_kept() {
             return Ok(());
         }
         let with = self.query_options(&create.options)?;
-        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let (id, schema_name, name) = room.object(&engine);
         let target = Target::Materialize { id, name: create.name.to_string().into() };
         let text_with_names = with_columns(&create.query_text, &create.columns);
         let query = if create.columns.is_empty() { create.query } else { parse_query(&text_with_names)? };
@@ -373,6 +225,7 @@ impl Session {
             query: Some(text_with_names.into()),
         };
         let bounded = planned.reads.iter().all(|r| r.kind != RelationKind::Source || r.bounded);
+        self.vacate(&room, &planned.named)?;
         engine.catalog.lock().add(Object {
             id,
             schema: schema_name,
@@ -393,7 +246,8 @@ impl Session {
     pub(super) async fn create_sink(&mut self, create: CreateSink, text: &str) -> Result<()> {
         let engine = self.engine.clone();
         let ddl = engine.ddl.lock().await;
-        if !self.make_room(DropKind::Sink, &create.name, create.or_replace, create.if_not_exists).await? {
+        let room = self.make_room(DropKind::Sink, &create.name, create.or_replace, create.if_not_exists)?;
+        if room.is_kept() {
             return Ok(());
         }
         let (query, emit) = match create.input {
@@ -412,7 +266,7 @@ impl Session {
                     .with_hint("use exactly_once"));
             }
         }
-        let (id, schema_name, name) = self.new_object(&create.name)?;
+        let (id, schema_name, name) = room.object(&engine);
         let target = Target::Sink { id, name: create.name.to_string().into() };
         let with = QueryOptions { parallelism: self.variables.parallelism, on_error: OnError::of(&sink_options)? };
         let planned = self.plan(&query, emit, &with, target)?;
@@ -433,6 +287,7 @@ impl Session {
             .with_hint("name another path, or remove what is there"));
         }
         let bounded = planned.reads.iter().all(|r| r.kind != RelationKind::Source || r.bounded);
+        self.vacate(&room, &planned.named)?;
         engine.catalog.lock().add(Object {
             id,
             schema: schema_name,

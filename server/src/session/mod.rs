@@ -58,8 +58,13 @@ pub struct RowStream {
 impl RowStream {
     /// Rows that are there already.
     pub(crate) fn of(batch: RecordBatch) -> Self {
-        let schema = batch.schema();
-        Self { schema, stream: futures::stream::iter([Ok(batch)]).boxed(), endless: false }
+        Self::of_all(vec![batch])
+    }
+
+    /// Batches that are there already, of one schema.
+    pub(crate) fn of_all(batches: Vec<RecordBatch>) -> Self {
+        let schema = batches.first().map_or_else(|| Arc::new(arrow::datatypes::Schema::empty()), RecordBatch::schema);
+        Self { schema, stream: futures::stream::iter(batches.into_iter().map(Ok)).boxed(), endless: false }
     }
 }
 
@@ -149,10 +154,12 @@ impl Session {
                 self.engine.catalog.lock().create_schema(&name, if_not_exists)?;
             }
             Statement::Drop(d) => self.drop_objects(&d).await?,
-            Statement::Insert(i) => return self.insert(i).await.map(|n| Outcome::Done(format!("INSERT 0 {n}"))),
-            Statement::Update(u) => return self.update(u).await.map(|n| Outcome::Done(format!("UPDATE {n}"))),
-            Statement::Delete(d) => return self.delete(d).await.map(|n| Outcome::Done(format!("DELETE {n}"))),
-            Statement::Copy(c) => return self.copy(c).await.map(|n| Outcome::Done(format!("COPY {n}"))),
+            Statement::CreateTableAs(c) => return self.create_table_as(c).await.map(Outcome::Done),
+            Statement::Insert(i) => return Ok(self.insert(i).await?.outcome("INSERT 0")),
+            Statement::Update(u) => return Ok(self.update(u).await?.outcome("UPDATE")),
+            Statement::Delete(d) => return Ok(self.delete(d).await?.outcome("DELETE")),
+            Statement::Truncate(names) => self.truncate(&names).await?,
+            Statement::Copy(c) => return Ok(self.copy(c).await?.outcome("COPY")),
             Statement::Flush => self.flush().await?,
             Statement::Query(q) => return self.select(&q).await.map(Outcome::Rows),
             Statement::Subscribe(s) => return self.subscribe(s).await.map(Outcome::Rows),

@@ -20,6 +20,12 @@ const SYSTEM: ObjectId = 1 << 60;
 const INFORMATION: &[&str] = &["schemata", "tables", "columns", "views"];
 const SPATE: &[&str] = &["dead_letters", "late_rows", "query_errors", "jobs"];
 
+/// Id of the rows that a DML statement is about.
+pub const TARGET: ObjectId = SYSTEM - 1;
+
+/// Their name, in a reserved schema so that it hides nothing.
+pub const TARGET_NAME: &str = "spate.__target";
+
 /// Whether an id is that of a system table.
 pub fn is_system(id: ObjectId) -> bool {
     id >= SYSTEM
@@ -31,12 +37,26 @@ pub struct Names<'a> {
     catalog: Catalog,
     path: Vec<String>,
     named: Mutex<BTreeSet<ObjectId>>,
+    /// What [`TARGET_NAME`] stands for.
+    target: Option<Arc<Relation>>,
 }
 
 impl<'a> Names<'a> {
     /// Names as of now.
     pub fn new(engine: &'a Engine, path: &[String]) -> Self {
-        Self { engine, catalog: engine.catalog.lock().clone(), path: path.to_vec(), named: Mutex::default() }
+        Self {
+            engine,
+            catalog: engine.catalog.lock().clone(),
+            path: path.to_vec(),
+            named: Mutex::default(),
+            target: None,
+        }
+    }
+
+    /// The same, and the rows of a DML statement.
+    pub fn with(mut self, target: &Relation) -> Self {
+        self.target = Some(Arc::new(target.clone()));
+        self
     }
 
     /// The catalog objects that were named, also within views.
@@ -72,6 +92,11 @@ impl<'a> Names<'a> {
 
 impl Resolver for Names<'_> {
     fn relation(&self, schema: Option<&str>, name: &str) -> Result<Arc<Relation>> {
+        if let Some(target) = &self.target
+            && schema.is_some_and(|s| TARGET_NAME.strip_prefix(s).and_then(|n| n.strip_prefix('.')) == Some(name))
+        {
+            return Ok(target.clone());
+        }
         if let Some(s @ ("information_schema" | "spate")) = schema {
             return self.system(s, name).map(Arc::new);
         }

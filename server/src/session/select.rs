@@ -6,10 +6,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::LogicalPlan;
+use futures::StreamExt;
 use spate_engine::connector::DeadLetter;
 use spate_engine::plan::ObjectId;
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
-use spate_planner::bind::{BindMode, bind_query, relations_of};
+use spate_planner::bind::{BindMode, bind_query, relations_of, without_marks};
 use spate_planner::catalog::{Relation, RelationKind};
 use spate_planner::explain;
 use spate_planner::lower::{LowerOptions, Target, lower};
@@ -59,7 +60,13 @@ impl Session {
             })
             .await?;
         let schema = physical.schema();
-        Ok(RowStream { schema, stream: self.engine.batch.stream(physical)?, endless: false })
+        let stream = self.engine.batch.stream(physical)?;
+        let Some(plain) = without_marks(&schema) else { return Ok(RowStream { schema, stream, endless: false }) };
+        let renamed = plain.clone();
+        let stream = stream
+            .map(move |b| b.and_then(|b| Ok(RecordBatch::try_new(renamed.clone(), b.columns().to_vec())?)))
+            .boxed();
+        Ok(RowStream { schema: plain, stream, endless: false })
     }
 
     fn providers(

@@ -1,13 +1,16 @@
 //! `CREATE …` and `DROP …`.
 
+use datafusion_sql::sqlparser::ast::Expr;
+use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::Token;
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
-use super::super::error::Found;
+use super::super::dialect::DIALECT;
+use super::super::error::{self, Found};
 use super::super::options::{self, Style};
 use super::super::statement::{
-    ColumnDef, CreateMaterializedView, CreateSink, CreateTable, CreateView, Drop, DropKind, FormatClause, Input, Name,
-    OnConflict, Options, Statement, WatermarkDef,
+    ColumnDef, CreateMaterializedView, CreateSink, CreateTable, CreateTableAs, CreateView, Drop, DropKind,
+    FormatClause, Input, Name, OnConflict, Options, Statement, WatermarkDef,
 };
 use super::super::{types, watermark};
 use super::query::{Tail, once};
@@ -83,6 +86,9 @@ impl Cursor<'_> {
     fn create_table(&mut self, or_replace: bool, source: bool) -> Result<Statement> {
         self.advance();
         let head = self.head(or_replace, if source { "a source name" } else { "a table name" })?;
+        if !source && self.at_table_as() {
+            return self.create_table_as(head);
+        }
         let body = if *self.peek(0) == Token::LParen { self.table_body()? } else { Body::default() };
         let mut append_only = None;
         let mut on_conflict = None;
@@ -102,12 +108,12 @@ impl Cursor<'_> {
             } else if self.is("FORMAT") {
                 let clause = self.format_clause()?;
                 once(&mut format, clause, &at)?;
+            } else if self.is("AS") && source {
+                return Err(self.unexpected("WITH (…)"));
             } else if self.is("AS") {
-                return Err(if source {
-                    self.unexpected("WITH (…)")
-                } else {
-                    self.refuse("CREATE TABLE AS").with_hint("use CREATE MATERIALIZED VIEW, or CREATE TABLE and INSERT")
-                });
+                return Err(self
+                    .refuse("AS with types of columns, or with clauses before it")
+                    .with_hint("write CREATE TABLE t [(names)] AS query, or CREATE TABLE and INSERT INTO … SELECT"));
             } else if self.at_end() {
                 break;
             } else {
@@ -136,6 +142,42 @@ impl Cursor<'_> {
             on_conflict: on_conflict.unwrap_or_default(),
             options,
             format,
+        }))
+    }
+
+    /// Whether `AS`, or names in parentheses and `AS`, come next.
+    fn at_table_as(&self) -> bool {
+        let mut n = 0;
+        if *self.peek(0) == Token::LParen {
+            while matches!(self.peek(n + 1), Token::Word(_)) && *self.peek(n + 2) == Token::Comma {
+                n += 2;
+            }
+            if !matches!(self.peek(n + 1), Token::Word(_)) || *self.peek(n + 2) != Token::RParen {
+                return false;
+            }
+            n += 3;
+        }
+        is_word(self.peek(n), "as")
+    }
+
+    /// `CREATE TABLE t [(names)] AS query [WITH [NO] DATA]`, from the names on.
+    fn create_table_as(&mut self, head: Head) -> Result<Statement> {
+        let columns = self.view_columns()?;
+        self.expect("AS")?;
+        let cut = self.query(Tail::Table)?;
+        let with_data = if self.eat("WITH NO DATA") {
+            false
+        } else {
+            self.eat("WITH DATA");
+            true
+        };
+        Ok(Statement::CreateTableAs(CreateTableAs {
+            name: head.name,
+            or_replace: head.or_replace,
+            if_not_exists: head.if_not_exists,
+            columns,
+            query: cut.query,
+            with_data,
         }))
     }
 
@@ -203,7 +245,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// `name type [NOT NULL] [DEFAULT e] [PRIMARY KEY]`.
+    /// `name type [NOT NULL] [DEFAULT e | [GENERATED ALWAYS] AS (e) [STORED]] [PRIMARY KEY]`.
     fn column(&mut self, body: &mut Body) -> Result<ColumnDef> {
         let name = self.ident("a column name")?;
         let type_at = self.found();
@@ -214,6 +256,7 @@ impl Cursor<'_> {
         let data_type = types::to_arrow(&sql_type).map_err(|e| locate(e, &type_at))?;
         let mut nullable = None;
         let mut default = None;
+        let mut generated = None;
         loop {
             let at = self.found();
             if self.eat("CONSTRAINT") {
@@ -224,12 +267,25 @@ impl Cursor<'_> {
             } else if self.eat("NULL") {
                 once(&mut nullable, true, &at)?;
             } else if self.eat("DEFAULT") {
-                let expr = self.expr()?;
+                let expr = self.column_expr()?;
                 once(&mut default, expr, &at)?;
             } else if self.eat("PRIMARY KEY") {
                 add_key(body, vec![name.clone()], at)?;
-            } else if self.is("AS") {
-                return Err(self.refuse("a generated column"));
+            } else if self.is("AS") || self.is("GENERATED ALWAYS AS") {
+                if !self.eat("AS") {
+                    self.expect("GENERATED ALWAYS AS")?;
+                    if self.is("IDENTITY") {
+                        return Err(self.refuse("an identity column"));
+                    }
+                    if *self.peek(0) != Token::LParen {
+                        return Err(self.unexpected("\"(\" and an expression"));
+                    }
+                }
+                let expr = self.column_expr()?;
+                once(&mut generated, expr, &at)?;
+                if !self.eat("STORED") {
+                    self.eat("VIRTUAL");
+                }
             } else {
                 for clause in ["GENERATED", "UNIQUE", "CHECK", "REFERENCES", "COLLATE", "INCLUDE"] {
                     if self.is(clause) {
@@ -239,7 +295,48 @@ impl Cursor<'_> {
                 break;
             }
         }
-        Ok(ColumnDef { name, sql_type, data_type, nullable: nullable.unwrap_or(true), default, primary_key: false })
+        if default.is_some() && generated.is_some() {
+            return Err(SpateError::new(
+                ErrorKind::Syntax,
+                format!("both default and generation expression specified for column \"{name}\""),
+            )
+            .at(type_at.position.0, type_at.position.1));
+        }
+        let nullable = nullable.unwrap_or(true);
+        Ok(ColumnDef { name, sql_type, data_type, nullable, default, generated, primary_key: false })
+    }
+
+    /// An expression before further words about the column: sqlparser would take `NOT NULL` for
+    /// a part of it.
+    fn column_expr(&mut self) -> Result<Expr> {
+        let start = self.at;
+        let mut depth = 0usize;
+        let mut end = self.tokens.len();
+        for (index, t) in self.tokens.iter().enumerate().skip(start) {
+            match &t.token {
+                Token::LParen | Token::LBracket => depth += 1,
+                Token::RParen | Token::RBracket if depth > 0 => depth -= 1,
+                Token::RParen | Token::Comma if depth == 0 => {
+                    end = index;
+                    break;
+                }
+                token if depth == 0 && index > start && is_word(token, "not") => {
+                    let next = self.tokens[index + 1..].iter().find(|t| !matches!(t.token, Token::Whitespace(_)));
+                    let before = self.tokens[..index].iter().rev().find(|t| !matches!(t.token, Token::Whitespace(_)));
+                    let is_null = next.is_some_and(|t| is_word(&t.token, "null"));
+                    if is_null && !before.is_some_and(|t| is_word(&t.token, "is")) {
+                        end = index;
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let until = self.found_at(end);
+        let mut parser = Parser::new(&DIALECT).with_tokens_with_locations(self.tokens[start..end].to_vec());
+        let expr = parser.parse_expr().map_err(|e| error::from_parser(e, &until))?;
+        self.go_to((start + parser.index()).min(end));
+        Ok(expr)
     }
 
     fn with_options(&mut self) -> Result<Options> {

@@ -1,6 +1,6 @@
-//! `INSERT`, `UPDATE`, `DELETE`, `COPY`.
+//! `INSERT`, `UPDATE`, `DELETE`, `TRUNCATE`, `COPY`.
 
-use datafusion_sql::sqlparser::ast::Expr;
+use datafusion_sql::sqlparser::ast::{Expr, SelectItem, TableWithJoins};
 use datafusion_sql::sqlparser::tokenizer::Token;
 use spate_engine::types::error::{Result, SpateError};
 
@@ -13,30 +13,60 @@ impl Cursor<'_> {
     pub(super) fn insert(&mut self) -> Result<Statement> {
         self.expect("INSERT INTO")?;
         let table = self.name("a table name")?;
-        if self.is("AS") {
-            return Err(self.refuse("an alias in INSERT"));
-        }
+        let alias = if self.eat("AS") { Some(self.ident("an alias")?) } else { None };
         let inner_query = ["select", "with", "values", "table"].iter().any(|w| is_word(self.peek(1), w))
             || *self.peek(1) == Token::LParen;
         let columns =
             if *self.peek(0) == Token::LParen && !inner_query { self.name_list("a column name")? } else { Vec::new() };
-        for clause in ["OVERRIDING", "DEFAULT VALUES"] {
-            if self.is(clause) {
-                return Err(self.refuse(&format!("INSERT {clause}")));
-            }
+        if self.is("OVERRIDING") {
+            return Err(self.refuse("INSERT OVERRIDING"));
         }
-        let cut = self.query(Tail::Insert)?;
+        let source =
+            if columns.is_empty() && self.eat("DEFAULT VALUES") { None } else { Some(self.query(Tail::Insert)?.query) };
         if self.is("ON CONFLICT") {
             return Err(self
                 .refuse("ON CONFLICT in INSERT")
                 .with_hint("say ON CONFLICT DO OVERWRITE or NOTHING at CREATE TABLE"));
         }
-        self.refuse_returning("INSERT")?;
-        Ok(Statement::Insert(Insert { table, columns, source: cut.query, source_text: cut.text }))
+        let returning = self.returning()?;
+        Ok(Statement::Insert(Insert { table, alias, columns, source, returning }))
     }
 
-    fn refuse_returning(&self, verb: &str) -> Result<()> {
-        if self.is("RETURNING") { Err(self.refuse(&format!("RETURNING in {verb}"))) } else { Ok(()) }
+    /// `RETURNING` and its list, if it is next.
+    fn returning(&mut self) -> Result<Vec<SelectItem>> {
+        if !self.eat("RETURNING") {
+            return Ok(Vec::new());
+        }
+        if self.at_end() {
+            return Err(self.unexpected("a list of expressions"));
+        }
+        self.delegate(|p| p.parse_projection())
+    }
+
+    fn tables(&mut self) -> Result<Vec<TableWithJoins>> {
+        self.delegate(|p| p.parse_comma_separated(|p| p.parse_table_and_joins()))
+    }
+
+    /// `TRUNCATE [TABLE] a, b`.
+    pub(super) fn truncate(&mut self) -> Result<Statement> {
+        self.expect("TRUNCATE")?;
+        self.eat("TABLE");
+        let mut names = Vec::new();
+        loop {
+            names.push(self.name("a table name")?);
+            if !self.eat_token(&Token::Comma) {
+                break;
+            }
+        }
+        if self.is("RESTART IDENTITY") {
+            return Err(self.refuse("RESTART IDENTITY"));
+        }
+        self.eat("CONTINUE IDENTITY");
+        if self.is("CASCADE") {
+            return Err(self.refuse("TRUNCATE … CASCADE").with_hint("there are no foreign keys; leave it out"));
+        }
+        self.eat("RESTRICT");
+        Ok(Statement::Truncate(names))
     }
 
     /// `AS alias`, or a bare alias that is none of the words that go on.
@@ -85,24 +115,20 @@ impl Cursor<'_> {
                 break;
             }
         }
-        if self.is("FROM") {
-            return Err(self.refuse("UPDATE … FROM").with_hint("use a subquery"));
-        }
+        let from = if self.eat("FROM") { self.tables()? } else { Vec::new() };
         let selection = self.selection()?;
-        self.refuse_returning("UPDATE")?;
-        Ok(Statement::Update(Update { table, alias, assignments, selection }))
+        let returning = self.returning()?;
+        Ok(Statement::Update(Update { table, alias, assignments, from, selection, returning }))
     }
 
     pub(super) fn delete(&mut self) -> Result<Statement> {
         self.expect("DELETE FROM")?;
         let table = self.name("a table name")?;
         let alias = self.alias(&["WHERE", "USING", "RETURNING"])?;
-        if self.is("USING") {
-            return Err(self.refuse("DELETE … USING").with_hint("use a subquery"));
-        }
+        let using = if self.eat("USING") { self.tables()? } else { Vec::new() };
         let selection = self.selection()?;
-        self.refuse_returning("DELETE")?;
-        Ok(Statement::Delete(Delete { table, alias, selection }))
+        let returning = self.returning()?;
+        Ok(Statement::Delete(Delete { table, alias, using, selection, returning }))
     }
 
     pub(super) fn copy(&mut self) -> Result<Statement> {

@@ -387,6 +387,7 @@ impl<'a> Cursor<'a> {
             "insert" => self.insert(),
             "update" => self.update(),
             "delete" => self.delete(),
+            "truncate" => self.truncate(),
             "copy" => self.copy(),
             "select" | "with" | "values" | "table" => self.query_statement(),
             "subscribe" => self.subscribe(),
@@ -410,7 +411,6 @@ impl<'a> Cursor<'a> {
             "begin" | "start" | "commit" | "rollback" | "end" | "abort" | "savepoint" | "release" => {
                 ("transactions are not supported".to_string(), Some("every statement commits by itself"))
             }
-            "truncate" => ("TRUNCATE is not supported".to_string(), Some("use DELETE FROM")),
             "refresh" => {
                 ("REFRESH is not supported".to_string(), Some("materialized views are always kept up to date"))
             }
@@ -449,6 +449,7 @@ impl<'a> Cursor<'a> {
                     "SHOW",
                     "SUBSCRIBE",
                     "TABLE",
+                    "TRUNCATE",
                     "UPDATE",
                     "VALUES",
                     "WITH",

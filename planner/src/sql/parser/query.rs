@@ -26,6 +26,8 @@ pub(super) enum Tail {
     Subscribe,
     /// `ON CONFLICT`, `RETURNING`.
     Insert,
+    /// `WITH DATA`, `WITH NO DATA`.
+    Table,
 }
 
 /// A query cut out of a statement.
@@ -140,6 +142,7 @@ impl Cursor<'_> {
                                     || follow(&["without", "snapshot"])
                                     || follow(&["as", "of", "epoch"])
                             }
+                            Tail::Table => follow(&["with", "data"]) || follow(&["with", "no", "data"]),
                             Tail::Insert => {
                                 follow(&["returning"])
                                     || (follow(&["on", "conflict"])
