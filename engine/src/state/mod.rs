@@ -18,6 +18,7 @@ pub mod chunked;
 mod equal;
 pub mod frozen;
 pub mod group;
+mod layout;
 pub(crate) mod native;
 pub mod ordered;
 pub mod snapshot;

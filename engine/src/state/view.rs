@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::bag::{BagTable, ProbeCursor, ProbeKeys};
+use super::layout::Layout;
 use crate::exchange::Spill;
 use crate::exchange::spill::Held;
 use crate::operator::consolidate::consolidate;
@@ -101,8 +102,7 @@ struct Partition {
 /// The rows and recent changes of a table or view.
 #[derive(Debug)]
 pub struct ViewStore {
-    schema: SchemaRef,
-    key: Vec<usize>,
+    layout: RwLock<Layout>,
     partitions: Vec<Mutex<Partition>>,
     readers: Mutex<BTreeMap<u64, Vec<Epoch>>>,
     watchers: Mutex<Vec<(u64, Waker)>>,
@@ -141,8 +141,7 @@ impl ViewStore {
             })
             .collect::<Result<_>>()?;
         Ok(Arc::new(Self {
-            schema,
-            key,
+            layout: RwLock::new(Layout::new(schema)),
             partitions,
             readers: Mutex::default(),
             watchers: Mutex::default(),
@@ -153,8 +152,8 @@ impl ViewStore {
     }
 
     /// Columns.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+    pub fn schema(&self) -> SchemaRef {
+        self.layout.read().schema.clone()
     }
 
     /// Number of partitions.
@@ -211,7 +210,7 @@ impl ViewStore {
             return self.check_replay(&part, barrier, &deltas);
         }
         for d in &deltas {
-            part.merge(&self.schema, d)?;
+            part.merge(&self.schema(), d)?;
         }
         self.push_log(&mut part, barrier.clone(), deltas)?;
         drop(part);
@@ -222,8 +221,8 @@ impl ViewStore {
     fn check_replay(&self, part: &Partition, barrier: &Barrier, again: &[Delta]) -> Result<()> {
         let epoch = barrier.tick.epoch;
         let Some(entry) = part.log.iter().find(|e| e.barrier.tick.epoch == epoch) else { return Ok(()) };
-        let before: Result<Vec<Delta>> = entry.deltas.iter().map(|d| d.get(&self.schema)).collect();
-        let (a, b) = (Delta::concat(&self.schema, &before?)?, Delta::concat(&self.schema, again)?);
+        let before: Result<Vec<Delta>> = entry.deltas.iter().map(|d| d.get(&self.schema())).collect();
+        let (a, b) = (Delta::concat(&self.schema(), &before?)?, Delta::concat(&self.schema(), again)?);
         if a.rows() != b.rows() || a.weights_or_ones() != b.weights_or_ones() || entry.barrier != *barrier {
             return Err(SpateError::internal(format!("replay of epoch {epoch} differs from what the view holds")));
         }
@@ -258,7 +257,7 @@ impl ViewStore {
     /// [`ViewStore::head`] at once.
     pub fn write(&self, delta: Delta) -> Result<()> {
         let mut part = self.partition(0)?;
-        part.merge(&self.schema, &delta)?;
+        part.merge(&self.schema(), &delta)?;
         part.open.push(delta);
         Ok(())
     }
@@ -292,21 +291,16 @@ impl ViewStore {
     pub fn find(&self, keys: &[ArrayRef]) -> Result<(Vec<u32>, RecordBatch)> {
         let part = self.partition(0)?;
         let Rows::Bag(bag) = &part.rows else {
-            return Ok((vec![], RecordBatch::new_empty(self.schema.clone())));
+            return Ok((vec![], RecordBatch::new_empty(self.schema())));
         };
         let fields: Vec<Field> =
             keys.iter().enumerate().map(|(i, k)| Field::new(i.to_string(), k.data_type().clone(), true)).collect();
         let keys = RecordBatch::try_new(Arc::new(Schema::new(fields)), keys.to_vec())?;
         let columns: Vec<usize> = (0..keys.num_columns()).collect();
         let m = bag.probe(&ProbeKeys::new(&keys, &columns, false)?, &mut ProbeCursor::default(), usize::MAX)?;
-        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let all: Vec<usize> = (0..self.schema().fields().len()).collect();
         let columns = bag.gather(&m.slots, &all)?;
-        Ok((m.probe, RecordBatch::try_new(self.schema.clone(), columns)?))
-    }
-
-    /// Columns of the primary key (all columns if there is none).
-    pub fn key(&self) -> &[usize] {
-        &self.key
+        Ok((m.probe, RecordBatch::try_new(self.schema(), columns)?))
     }
 
     /// Rows of all partitions at `epoch`, expanded to one per unit of weight. Fails if a partition
@@ -343,7 +337,7 @@ impl ViewStore {
         let mut undo = Vec::new();
         for e in part.log.iter().filter(|e| e.barrier.tick.epoch > epoch) {
             for d in &e.deltas {
-                undo.push(d.get(&self.schema)?);
+                undo.push(d.get(&self.schema())?);
             }
         }
         undo.extend(part.open.iter().cloned());
@@ -359,8 +353,63 @@ impl ViewStore {
         }
         let mut all: Vec<Delta> = state.into_iter().map(|(rows, w)| Delta::new(rows, w)).collect::<Result<_>>()?;
         all.extend(undo.iter().map(Delta::negate));
-        let net = consolidate(self.schema.clone(), all)?;
+        let net = consolidate(self.schema(), all)?;
         Ok(net.into_iter().map(Delta::into_parts).collect())
+    }
+
+    /// Identities of columns, which [`ViewStore::alter`] does not change.
+    pub fn column_ids(&self, columns: &[usize]) -> Result<Vec<u32>> {
+        self.layout.read().ids(columns)
+    }
+
+    /// Where the columns with these identities are now.
+    pub fn places(&self, ids: &[u32]) -> Result<Vec<usize>> {
+        self.layout.read().places(ids)
+    }
+
+    /// Gives the rows and their recent changes other columns: `from` says for each new column which
+    /// old one it is, and `convert` makes new rows of old ones. Nothing changes if it fails. The
+    /// caller has stopped ticks and writers.
+    pub fn alter(
+        &self,
+        schema: SchemaRef,
+        key: Option<Vec<usize>>,
+        from: &[Option<usize>],
+        convert: &dyn Fn(&RecordBatch) -> Result<RecordBatch>,
+    ) -> Result<()> {
+        let key = key.unwrap_or_else(|| (0..schema.fields().len()).collect());
+        let mut parts: Vec<MutexGuard<'_, Partition>> = self.partitions.iter().map(Mutex::lock).collect();
+        let old = self.schema();
+        let mut made = Vec::with_capacity(parts.len());
+        for part in &parts {
+            let mut rows = match &part.rows {
+                Rows::Log(_) => Rows::Log(AppendRows::default()),
+                Rows::Bag(_) => Rows::Bag(BagTable::new(schema.clone(), key.clone(), key.clone())?.with_unique_key()),
+            };
+            for (batch, weights) in part.freeze()? {
+                rows.merge(&schema, &Delta::new(convert(&batch)?, weights)?)?;
+            }
+            let mut log = Vec::with_capacity(part.log.len());
+            for entry in &part.log {
+                let mut deltas = Vec::with_capacity(entry.deltas.len());
+                for d in &entry.deltas {
+                    let d = d.get(&old)?;
+                    deltas.push(self.spill.hold(d.with_rows(convert(d.rows())?)?)?);
+                }
+                log.push(deltas);
+            }
+            let open = part.open.iter().map(|d| d.with_rows(convert(d.rows())?)).collect::<Result<Vec<_>>>()?;
+            made.push((rows, log, open));
+        }
+        self.layout.write().alter(schema, from);
+        for (part, (rows, log, open)) in parts.iter_mut().zip(made) {
+            part.rows = rows;
+            part.open = open;
+            for (entry, deltas) in part.log.iter_mut().zip(log) {
+                entry.deltas = deltas;
+            }
+        }
+        Ok(())
     }
 
     /// Registers a reader of the log with `tasks` positions, from `next` on.
@@ -371,9 +420,9 @@ impl ViewStore {
     }
 }
 
-impl Partition {
+impl Rows {
     fn merge(&mut self, schema: &SchemaRef, delta: &Delta) -> Result<()> {
-        match &mut self.rows {
+        match self {
             Rows::Bag(b) => {
                 b.merge(delta, None, None)?;
                 b.maintain()
@@ -384,6 +433,12 @@ impl Partition {
                 Some(_) => Err(SpateError::internal("an append-only view was told to take rows back")),
             },
         }
+    }
+}
+
+impl Partition {
+    fn merge(&mut self, schema: &SchemaRef, delta: &Delta) -> Result<()> {
+        self.rows.merge(schema, delta)
     }
 
     fn freeze(&self) -> Result<Vec<(RecordBatch, Option<Int64Array>)>> {
@@ -450,7 +505,7 @@ impl ViewReader {
     /// The deltas of a complete epoch, per partition.
     pub fn epoch(&self, epoch: Epoch) -> Result<Vec<Vec<Delta>>> {
         (0..self.store.partitions())
-            .map(|p| self.with_entry(p, epoch, |e| e.deltas.iter().map(|d| d.get(&self.store.schema)).collect()))
+            .map(|p| self.with_entry(p, epoch, |e| e.deltas.iter().map(|d| d.get(&self.store.schema())).collect()))
             .collect()
     }
 

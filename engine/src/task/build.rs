@@ -500,7 +500,7 @@ impl Builder<'_> {
                     ctx.start,
                     self.job.limits.catch_up_rows,
                     self.job.snapshots.is_some(),
-                ))
+                )?)
             }
             OpSpec::Exchange(_) => {
                 let producer = self.fragment.inputs.get(self.remote).copied();

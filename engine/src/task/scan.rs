@@ -48,6 +48,8 @@ impl ScanState {
 /// A scan leaf.
 pub struct ScanLeaf {
     spec: ScanSpec,
+    /// Identities of the columns to deliver: their places may change.
+    columns: Vec<u32>,
     task: TaskId,
     tasks: usize,
     /// No row is ever taken back.
@@ -90,9 +92,10 @@ impl ScanLeaf {
         start: Epoch,
         epoch_rows: usize,
         retain: bool,
-    ) -> Self {
+    ) -> Result<Self> {
         let state = ScanState { backfilled: 0, next_log: start };
-        Self {
+        Ok(Self {
+            columns: reader.store().column_ids(&spec.projection)?,
             spec,
             task,
             tasks: tasks.max(1),
@@ -107,7 +110,7 @@ impl ScanLeaf {
             at: state,
             pending: Vec::new(),
             rows: 0,
-        }
+        })
     }
 
     /// Whether unit `n` is, wholly or in part, this task's.
@@ -118,7 +121,7 @@ impl ScanLeaf {
     fn deliver(&mut self, delta: &Delta) -> Result<Delta> {
         // The whole delta counts, so that all tasks cut epochs alike.
         self.rows += delta.num_rows();
-        let rows = delta.rows().project(&self.spec.projection)?;
+        let rows = delta.rows().project(&self.reader.store().places(&self.columns)?)?;
         let mut delta = delta.with_rows(rows)?;
         if !self.append_only && self.tasks > 1 {
             let hashes = hash_rows(delta.rows().columns(), delta.num_rows())?;

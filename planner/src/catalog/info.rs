@@ -192,6 +192,18 @@ pub fn show_create(object: &Object) -> Result<RecordBatch> {
     rows.finish()
 }
 
+/// `spate.comments`: what COMMENT ON says; `column` is NULL for the object itself.
+pub fn comments(catalog: &Catalog) -> Result<RecordBatch> {
+    let mut rows = Rows::new(&["schema", "name", "kind", "column", "comment"]);
+    for o in catalog.list(None, None) {
+        for (column, text) in &o.comments {
+            let column = (!column.is_empty()).then_some(column.as_str());
+            rows.push([Some(&o.schema), Some(&o.name), Some(&o.kind.to_string()), column, Some(text)]);
+        }
+    }
+    rows.finish()
+}
+
 struct Described {
     name: String,
     data_type: String,

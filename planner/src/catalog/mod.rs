@@ -4,6 +4,7 @@ pub mod depend;
 pub mod info;
 pub mod object;
 pub mod relation;
+pub mod render;
 pub mod store;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! One object of the catalog: what it is, the text that made it, what it depends on.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -129,12 +130,19 @@ pub struct Object {
     pub format: Option<FormatClause>,
     /// What only tables and sources have.
     pub table: Option<TableDetails>,
+    /// `COMMENT ON` it (under the empty name) and on its columns.
+    pub comments: BTreeMap<String, String>,
 }
 
 impl Object {
     /// Whether its rows come from (or go to) a connector.
     pub fn has_connector(&self) -> bool {
         !self.options.is_empty() || self.format.is_some()
+    }
+
+    /// Its kind and name, for messages.
+    pub fn display(&self) -> String {
+        format!("{} {}", self.kind, self.display_name())
     }
 
     /// `schema.name`, quoted where needed, with the default schema left out.

@@ -178,6 +178,30 @@ impl Catalog {
         Ok(object)
     }
 
+    /// Puts another form of an object in its place: other columns, another name or comment.
+    pub fn replace(&mut self, object: Object) -> Result<Arc<Object>> {
+        let Some(old) = self.objects.get(&object.id).cloned() else {
+            return Err(SpateError::new(ErrorKind::NotFound, format!("object {} does not exist", object.id)));
+        };
+        if (&old.schema, &old.name) != (&object.schema, &object.name) {
+            self.check_free(&object.schema, &object.name)?;
+            if let Some(names) = self.names.get_mut(&*old.schema) {
+                names.remove(&*old.name);
+            }
+            self.names.entry(object.schema.to_string()).or_default().insert(object.name.to_string(), object.id);
+        }
+        let object = Arc::new(object);
+        self.objects.insert(object.id, Arc::clone(&object));
+        Ok(object)
+    }
+
+    /// All objects that depend on `id`, directly or not, by rising id.
+    pub fn all_dependents(&self, id: ObjectId) -> Vec<&Arc<Object>> {
+        let mut ids = depend::cascade(&self.objects, &[id]);
+        ids.reverse();
+        ids.iter().filter(|i| **i != id).filter_map(|i| self.objects.get(i)).collect()
+    }
+
     /// Removes objects and, with `cascade`, all that depends on them; returns what went,
     /// dependents first. Without it, fails with `DependencyExists` if there is more.
     pub fn remove(&mut self, ids: &[ObjectId], cascade: bool) -> Result<Vec<Arc<Object>>> {

@@ -41,6 +41,7 @@ fn put(c: &mut Catalog, name: &Name, kind: ObjectKind, on: &[u64]) -> u64 {
         options: Options::new(),
         format: None,
         table: None,
+        comments: Default::default(),
     };
     c.add(object).unwrap().id
 }
@@ -196,6 +197,7 @@ fn information() {
         options: Options::new(),
         format: None,
         table: Some(TableDetails::from_statement(&create)),
+        comments: Default::default(),
     })
     .unwrap();
     put(&mut c, &Name::bare("v"), ObjectKind::View, &[id]);

@@ -332,6 +332,62 @@ pub struct Drop {
     pub cascade: bool,
 }
 
+/// What `ALTER` changes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AlterAction {
+    /// `RENAME TO name`.
+    Rename(String),
+    /// `SET SCHEMA name`.
+    SetSchema(String),
+    /// `ADD COLUMN`.
+    AddColumn {
+        /// The column.
+        column: Box<ColumnDef>,
+        /// `IF NOT EXISTS`.
+        if_not_exists: bool,
+    },
+    /// `DROP COLUMN`.
+    DropColumn {
+        /// The column.
+        name: String,
+        /// `IF EXISTS`.
+        if_exists: bool,
+    },
+    /// `RENAME COLUMN`.
+    RenameColumn {
+        /// Its name now.
+        from: String,
+        /// Its name afterwards.
+        to: String,
+    },
+}
+
+/// `ALTER kind name action`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alter {
+    /// What the name names.
+    pub kind: DropKind,
+    /// The object.
+    pub name: Name,
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// What to change.
+    pub action: AlterAction,
+}
+
+/// `COMMENT ON`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comment {
+    /// What the name names; `None` for the relation of a column.
+    pub kind: Option<DropKind>,
+    /// The object.
+    pub object: Name,
+    /// The column, if the comment is on one.
+    pub column: Option<String>,
+    /// The comment; `None` takes it away.
+    pub text: Option<String>,
+}
+
 /// `SUBSCRIBE [TO]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subscribe {
@@ -418,6 +474,10 @@ pub enum Statement {
     },
     /// `DROP`
     Drop(Drop),
+    /// `ALTER`
+    Alter(Alter),
+    /// `COMMENT ON`
+    Comment(Comment),
     /// `INSERT`
     Insert(Insert),
     /// `UPDATE`
@@ -488,6 +548,15 @@ impl Statement {
                 DropKind::MaterializedView => "DROP MATERIALIZED VIEW",
                 DropKind::Sink => "DROP SINK",
             },
+            Self::Alter(a) => match a.kind {
+                DropKind::Schema => "ALTER SCHEMA",
+                DropKind::Table => "ALTER TABLE",
+                DropKind::Source => "ALTER SOURCE",
+                DropKind::View => "ALTER VIEW",
+                DropKind::MaterializedView => "ALTER MATERIALIZED VIEW",
+                DropKind::Sink => "ALTER SINK",
+            },
+            Self::Comment(_) => "COMMENT",
             Self::Insert(_) => "INSERT",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",

@@ -1,5 +1,6 @@
 //! CREATE and DROP.
 
+mod alter;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,6 +147,7 @@ impl Session {
             options: BTreeMap::new(),
             format: None,
             table: None,
+            comments: BTreeMap::new(),
         })?;
         Ok(())
     }
@@ -237,6 +239,7 @@ impl Session {
             options: create.options,
             format: None,
             table: None,
+            comments: BTreeMap::new(),
         })?;
         let started = self.start(id, planned, None).await;
         drop(ddl);
@@ -299,6 +302,7 @@ impl Session {
             options: create.options,
             format: create.format,
             table: None,
+            comments: BTreeMap::new(),
         })?;
         let started = self.start(id, planned, Some(writer)).await;
         drop(ddl);

@@ -261,7 +261,7 @@ fn latest_time(rows: &RecordBatch, column: usize) -> Option<i64> {
     arrow::compute::max(rows.column(column).as_primitive_opt::<TimestampMicrosecondType>()?)
 }
 
-fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
+pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
     }

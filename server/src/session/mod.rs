@@ -153,6 +153,8 @@ impl Session {
             Statement::CreateSchema { name, if_not_exists } => {
                 self.engine.catalog.lock().create_schema(&name, if_not_exists)?;
             }
+            Statement::Alter(a) => self.alter(a).await?,
+            Statement::Comment(c) => self.comment(c).await?,
             Statement::Drop(d) => self.drop_objects(&d).await?,
             Statement::CreateTableAs(c) => return self.create_table_as(c).await.map(Outcome::Done),
             Statement::Insert(i) => return Ok(self.insert(i).await?.outcome("INSERT 0")),

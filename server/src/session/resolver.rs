@@ -18,7 +18,7 @@ use super::Engine;
 const SYSTEM: ObjectId = 1 << 60;
 
 const INFORMATION: &[&str] = &["schemata", "tables", "columns", "views"];
-const SPATE: &[&str] = &["dead_letters", "late_rows", "query_errors", "jobs"];
+const SPATE: &[&str] = &["dead_letters", "late_rows", "query_errors", "jobs", "comments"];
 
 /// Id of the rows that a DML statement is about.
 pub const TARGET: ObjectId = SYSTEM - 1;
@@ -51,6 +51,11 @@ impl<'a> Names<'a> {
             named: Mutex::default(),
             target: None,
         }
+    }
+
+    /// Names in a catalog that may yet be.
+    pub fn over(engine: &'a Engine, catalog: &Catalog, path: &[String]) -> Self {
+        Self { engine, catalog: catalog.clone(), path: path.to_vec(), named: Mutex::default(), target: None }
     }
 
     /// The same, and the rows of a DML statement.
@@ -127,6 +132,7 @@ pub fn system_rows(engine: &Engine, catalog: &Catalog, id: ObjectId) -> Result<R
         Some(&"late_rows") => engine.worker.logs.late_rows_batch(),
         Some(&"query_errors") => engine.worker.logs.query_errors_batch(),
         Some(&"jobs") => jobs(engine),
+        Some(&"comments") => info::comments(catalog),
         _ => Err(SpateError::internal("no such system table")),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::{FieldRef, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::LogicalPlan;
 use futures::StreamExt;
@@ -90,7 +91,14 @@ impl Session {
                     SpateError::new(ErrorKind::NotFound, format!("relation \"{}\" is gone", r.display_name()))
                         .context("it was dropped meanwhile")
                 })?;
-                Snapshot::new(r.schema.clone(), store.rows_at(epoch)?)
+                let before = store.schema();
+                let rows = store.rows_at(epoch)?;
+                // The plan was made for the columns of then.
+                if !same_columns(&before, &r.schema) || !Arc::ptr_eq(&before, &store.schema()) {
+                    return Err(SpateError::invalid(format!("\"{}\" was altered meanwhile", r.display_name()))
+                        .with_hint("try again"));
+                }
+                Snapshot::new(r.schema.clone(), rows)
             };
             out.insert(r.id, provider);
         }
@@ -203,4 +211,9 @@ impl Session {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         Ok(RowStream::of(text_rows(&[("plan", lines)])?))
     }
+}
+
+fn same_columns(a: &Schema, b: &Schema) -> bool {
+    let same = |(x, y): (&FieldRef, &FieldRef)| x.name() == y.name() && x.data_type() == y.data_type();
+    a.fields().len() == b.fields().len() && a.fields().iter().zip(b.fields()).all(same)
 }

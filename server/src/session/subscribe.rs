@@ -29,6 +29,8 @@ struct State {
     store: Arc<ViewStore>,
     reader: ViewReader,
     append_only: bool,
+    /// The store's columns; others after an ALTER.
+    columns: SchemaRef,
     schema: SchemaRef,
     /// What is due, in order.
     pending: VecDeque<RecordBatch>,
@@ -70,7 +72,8 @@ impl Session {
                 }
             }
         };
-        let mut fields = store.schema().fields().to_vec();
+        let columns = store.schema();
+        let mut fields = columns.fields().to_vec();
         fields.push(Arc::new(Field::new("__weight", DataType::Int64, false)));
         fields.push(Arc::new(Field::new("__epoch", DataType::UInt64, false)));
         let schema: SchemaRef = Arc::new(Schema::new(fields));
@@ -81,6 +84,7 @@ impl Session {
             reader: store.reader(1, 0),
             store,
             append_only,
+            columns,
             schema: schema.clone(),
             pending: VecDeque::new(),
             next: 0,
@@ -200,9 +204,13 @@ impl State {
                 )
                 .with_hint(format!("go on with SUBSCRIBE … AS OF EPOCH {}", self.next - 1)));
             }
+            if !Arc::ptr_eq(&self.columns, &self.store.schema()) {
+                return Err(SpateError::new(ErrorKind::NotFound, "the columns of what was subscribed to were altered")
+                    .with_hint("subscribe again"));
+            }
             let mut deltas: Vec<Delta> = self.reader.epoch(self.next)?.into_iter().flatten().collect();
             if !self.append_only {
-                deltas = consolidate(self.store.schema().clone(), deltas)?;
+                deltas = consolidate(self.columns.clone(), deltas)?;
             }
             let epoch = self.next;
             for d in &deltas {

@@ -322,6 +322,20 @@ impl Worker {
         self.jobs.lock().get(&id).map(|j| j.status.clone())
     }
 
+    /// Gives a job the new name of its view or sink.
+    pub fn rename_job(&self, id: u64, name: String) {
+        if let Some(job) = self.jobs.lock().get_mut(&id) {
+            job.status.name = name;
+        }
+    }
+
+    /// The name of a job that reads `object` and has not caught up with it yet.
+    pub fn catching_up(&self, object: ObjectId) -> Option<String> {
+        let jobs = self.jobs.lock();
+        let behind = |j: &&Job| j.reads.contains(&object) && j.status.error.is_none() && j.status.ready.is_none();
+        jobs.values().find(behind).map(|j| j.status.name.clone())
+    }
+
     /// Status of all jobs, and their counters.
     pub fn jobs(&self) -> Vec<(JobStatus, Vec<Arc<LeafMetrics>>)> {
         self.jobs.lock().values().map(|j| (j.status.clone(), j.metrics.clone())).collect()

@@ -25,10 +25,10 @@ struct Head {
 
 /// What the parentheses of `CREATE TABLE` hold.
 #[derive(Default)]
-struct Body {
+pub(super) struct Body {
     columns: Vec<ColumnDef>,
     /// Names of the key's columns, and where the clause stands.
-    key: Option<(Vec<String>, Found)>,
+    pub(super) key: Option<(Vec<String>, Found)>,
     watermark: Option<(WatermarkDef, Found)>,
 }
 
@@ -246,7 +246,7 @@ impl Cursor<'_> {
     }
 
     /// `name type [NOT NULL] [DEFAULT e | [GENERATED ALWAYS] AS (e) [STORED]] [PRIMARY KEY]`.
-    fn column(&mut self, body: &mut Body) -> Result<ColumnDef> {
+    pub(super) fn column(&mut self, body: &mut Body) -> Result<ColumnDef> {
         let name = self.ident("a column name")?;
         let type_at = self.found();
         if matches!(self.peek(0), Token::Comma | Token::RParen | Token::EOF) {

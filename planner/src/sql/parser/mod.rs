@@ -5,6 +5,7 @@
 //! follows it (`EMIT ON WINDOW CLOSE`, `WITH (…)`, `FORMAT …`), since sqlparser would take
 //! those words for aliases and table hints.
 
+mod alter;
 mod create;
 mod dml;
 mod query;
@@ -383,6 +384,8 @@ impl<'a> Cursor<'a> {
         };
         match word.as_str() {
             "create" => self.create(),
+            "alter" => self.alter(),
+            "comment" => self.comment(),
             "drop" => self.drop_statement(),
             "insert" => self.insert(),
             "update" => self.update(),
@@ -418,23 +421,15 @@ impl<'a> Cursor<'a> {
                 ("MERGE is not supported".to_string(), Some("use INSERT into a table with ON CONFLICT DO OVERWRITE"))
             }
             "use" => ("USE is not supported".to_string(), Some("use SET search_path TO …")),
-            "comment" => ("COMMENT ON is not supported".to_string(), None),
-            "alter" | "grant" | "revoke" | "vacuum" | "analyze" | "analyse" | "prepare" | "execute" | "deallocate"
+            "grant" | "revoke" | "vacuum" | "analyze" | "analyse" | "prepare" | "execute" | "deallocate"
             | "declare" | "fetch" | "close" | "move" | "listen" | "unlisten" | "notify" | "lock" | "call" | "do"
             | "reindex" | "cluster" | "checkpoint" | "discard" | "load" | "security" | "import" | "pragma"
-            | "attach" | "detach" | "kill" | "replace" => {
-                let object = match (word, self.peek(1)) {
-                    ("alter", Token::Word(w)) if is_word(self.peek(2), "view") => {
-                        format!(" {} VIEW", w.value.to_uppercase())
-                    }
-                    ("alter", Token::Word(w)) => format!(" {}", w.value.to_uppercase()),
-                    _ => String::new(),
-                };
-                (format!("{}{object} is not supported", word.to_uppercase()), None)
-            }
+            | "attach" | "detach" | "kill" | "replace" => (format!("{} is not supported", word.to_uppercase()), None),
             _ => {
                 const LEADING: &[&str] = &[
+                    "ALTER",
                     "CANCEL",
+                    "COMMENT",
                     "COPY",
                     "CREATE",
                     "DELETE",

@@ -123,6 +123,7 @@ impl Session {
             options: create.options,
             format: create.format,
             table: Some(details),
+            comments: BTreeMap::new(),
         };
         self.vacate(&room, &[])?;
         match connector {
@@ -264,6 +265,7 @@ impl Session {
             options: BTreeMap::new(),
             format: None,
             table: Some(TableDetails { columns, ..TableDetails::default() }),
+            comments: BTreeMap::new(),
         };
         self.vacate(&room, &[])?;
         self.start_table(object).await?;
@@ -325,7 +327,7 @@ impl Session {
     }
 
     /// Checks that defaults can be computed.
-    fn check_defaults(&self, details: &TableDetails) -> Result<()> {
+    pub(super) fn check_defaults(&self, details: &TableDetails) -> Result<()> {
         for c in &details.columns {
             if let Some(d) = &c.default {
                 let query = parse_query(&format!("SELECT {d}"))?;
@@ -340,7 +342,7 @@ impl Session {
 
 /// Checks that generated columns can be computed, from the columns that are not, and give the same
 /// value every time.
-fn check_generated(name: &str, details: &TableDetails, schema: &SchemaRef) -> Result<()> {
+pub(super) fn check_generated(name: &str, details: &TableDetails, schema: &SchemaRef) -> Result<()> {
     let (base, generated) = details.split_generated(schema);
     if base.is_empty() && !generated.is_empty() {
         return Err(SpateError::invalid("a table needs a column that is not generated"));

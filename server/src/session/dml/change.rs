@@ -109,7 +109,7 @@ impl Session {
             held.push(guard);
         }
         for table in &tables {
-            let rows = concat_batches(table.store.schema(), &table.store.head()?)?;
+            let rows = concat_batches(&table.store.schema(), &table.store.head()?)?;
             let none = RecordBatch::new_empty(rows.schema());
             self.commit(table, replace(&rows, &none)?)?;
         }
@@ -127,7 +127,7 @@ impl Session {
         selection: Option<ast::Expr>,
     ) -> Result<Hit> {
         let head = table.store.head()?;
-        let schema = table.store.schema().clone();
+        let schema = table.store.schema();
         let mut fields = schema.fields().to_vec();
         fields.push(Arc::new(Field::new(PLACE, DataType::Int64, false)));
         let placed_schema = Arc::new(Schema::new(fields));
