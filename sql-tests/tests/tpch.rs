@@ -6,12 +6,10 @@ use std::path::Path;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use spate_sql_tests::driver::{Answer, Driver};
+use spate_sql_tests::driver::Driver;
 use spate_sql_tests::{suite, tpch};
 
 const SCALE: f64 = 0.002;
-/// Queries that are refused so far.
-const LATER: &[&str] = &["q04", "q16", "q18", "q20", "q21", "q22"];
 
 async fn create(d: &mut Driver, queries: &[(String, String)]) {
     for (name, query) in queries {
@@ -70,13 +68,8 @@ fn all_queries_equal_batch() {
         for sql in suite::script("tpch", "schema").unwrap() {
             d.run(&sql).await.unwrap();
         }
-        let mut queries = suite::queries("tpch").unwrap();
+        let queries = suite::queries("tpch").unwrap();
         assert_eq!(queries.len(), 22);
-        let refused: Vec<_> = queries.extract_if(.., |(n, _)| LATER.contains(&n.as_str())).collect();
-        for (name, query) in refused {
-            let answer = d.answer(&format!("CREATE MATERIALIZED VIEW {name} AS {query}")).await;
-            assert!(matches!(answer, Answer::Failed(_)), "{name} is supported now: take it out of LATER");
-        }
         // Half of the views see the tables fill, half start from full ones.
         let (odd, even): (Vec<_>, Vec<_>) = queries.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
         let pick = |v: Vec<(usize, (String, String))>| v.into_iter().map(|(_, q)| q).collect::<Vec<_>>();
@@ -86,7 +79,7 @@ fn all_queries_equal_batch() {
             copy(&mut d, dir.path(), table, table).await;
         }
         create(&mut d, &even).await;
-        verify(&d, 22 - LATER.len(), "after loading").await;
+        verify(&d, 22, "after loading").await;
         let mut empty = Vec::new();
         for (name, _) in odd.iter().chain(&even) {
             if d.rows(name).await.unwrap().is_empty() {
@@ -100,18 +93,18 @@ fn all_queries_equal_batch() {
             for sql in part {
                 d.run(sql).await.unwrap();
             }
-            verify(&d, 22 - LATER.len(), &format!("after {part:#?}")).await;
+            verify(&d, 22, &format!("after {part:#?}")).await;
         }
         // New orders, then the oldest go.
         copy(&mut d, dir.path(), "orders", "orders-later").await;
         copy(&mut d, dir.path(), "lineitem", "lineitem-later").await;
-        verify(&d, 22 - LATER.len(), "after orders came").await;
+        verify(&d, 22, "after orders came").await;
         d.run("DELETE FROM lineitem WHERE l_orderkey % 7 < 3").await.unwrap();
         d.run("DELETE FROM orders WHERE o_orderkey % 7 < 3").await.unwrap();
-        verify(&d, 22 - LATER.len(), "after orders went").await;
+        verify(&d, 22, "after orders went").await;
         for table in tpch::TABLES {
             d.run(&format!("DELETE FROM {table}")).await.unwrap();
         }
-        verify(&d, 22 - LATER.len(), "after everything went").await;
+        verify(&d, 22, "after everything went").await;
     });
 }

@@ -12,21 +12,19 @@
 //! Unless both inputs are append-only, an epoch's output goes out net at the barrier.
 //! Watermarks pass and free nothing.
 
-use std::sync::Arc;
+pub(super) mod residual;
 
-use arrow::array::{Array, AsArray, UInt32Array};
+use arrow::array::UInt32Array;
 use arrow::buffer::NullBuffer;
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
-use datafusion_common::tree_node::{Transformed, TreeNode};
-use datafusion_physical_expr::expressions::Column;
-use datafusion_physical_expr::utils::collect_columns;
+use arrow::datatypes::SchemaRef;
 
+use self::residual::Residual;
 use super::consolidate::{Consolidator, pick, weights_or_none};
 use super::{BarrierInfo, Operator, Output};
-use crate::plan::{ExprRef, JoinKind, JoinSpec};
+use crate::plan::{JoinKind, JoinSpec};
 use crate::state::frozen::record_batch;
-use crate::state::{BagTable, Matches, NO_SLOT, ProbeCursor, ProbeKeys, Slot, TableDef, Tables};
+use crate::state::{BagTable, NO_SLOT, ProbeCursor, ProbeKeys, Slot, TableDef, Tables};
 use crate::types::{Delta, Result, SpateError};
 
 /// Most rows of an emitted delta, and of candidate pairs looked at in one go.
@@ -57,16 +55,7 @@ pub struct HashJoin {
 impl HashJoin {
     /// The join of `spec`. Errors if keys do not fit the schemas.
     pub fn new(spec: &JoinSpec, left: SchemaRef, right: SchemaRef, output: SchemaRef) -> Result<Self> {
-        if spec.left_keys.len() != spec.right_keys.len() {
-            return Err(SpateError::internal("a join has different numbers of keys left and right"));
-        }
-        for (&l, &r) in spec.left_keys.iter().zip(&spec.right_keys) {
-            let types = (left.fields().get(l).map(|f| f.data_type()), right.fields().get(r).map(|f| f.data_type()));
-            match types {
-                (Some(a), Some(b)) if a == b => {}
-                _ => return Err(SpateError::internal(format!("join keys {l} and {r} do not fit: {types:?}"))),
-            }
-        }
+        check_keys(spec, &left, &right)?;
         if output.fields().len() != left.fields().len() + right.fields().len() {
             return Err(SpateError::internal("a join's output must have the columns of both inputs"));
         }
@@ -75,6 +64,9 @@ impl HashJoin {
             JoinKind::Left => [true, false],
             JoinKind::Right => [false, true],
             JoinKind::Full => [true, true],
+            JoinKind::Semi | JoinKind::Anti | JoinKind::Mark => {
+                return Err(SpateError::internal(format!("a hash join is not of kind {:?}", spec.kind)));
+            }
         };
         // A pair can look like a NULL-extended row only if a row of NULLs can match.
         let told_apart = !spec.null_equal && !spec.left_keys.is_empty();
@@ -158,7 +150,7 @@ impl HashJoin {
         while cursor.row() < rows {
             let mut found = other.probe(keys, &mut cursor, PIECE)?;
             if let Some(filter) = &self.filter {
-                filter.retain(input, &self.inputs, delta, other, &mut found)?;
+                filter.retain(input, self.inputs[0].fields().len(), delta, other, &mut found)?;
             }
             if !own_outer && !other_outer {
                 if plain {
@@ -294,94 +286,30 @@ impl Pending {
     }
 }
 
-/// The condition beside the keys, over just the columns that it uses.
-#[derive(Debug)]
-struct Residual {
-    expr: ExprRef,
-    /// Output columns it reads.
-    columns: Vec<usize>,
-    schema: SchemaRef,
-}
-
-impl Residual {
-    fn new(expr: &ExprRef, output: &SchemaRef) -> Result<Self> {
-        let mut columns: Vec<usize> = collect_columns(expr).iter().map(Column::index).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        let mut fields = Vec::with_capacity(columns.len());
-        for &c in &columns {
-            match output.fields().get(c) {
-                Some(f) => fields.push(f.as_ref().clone().with_nullable(true)),
-                None => {
-                    return Err(SpateError::internal(format!("a join filter reads column {c}, which is not there")));
-                }
-            }
-        }
-        let expr = expr
-            .clone()
-            .transform(|e| {
-                let Some(column) = e.downcast_ref::<Column>() else {
-                    return Ok(Transformed::no(e));
-                };
-                let index = columns.partition_point(|&c| c < column.index());
-                Ok(Transformed::yes(Arc::new(Column::new(column.name(), index)) as ExprRef))
-            })?
-            .data;
-        let schema = Arc::new(Schema::new(fields));
-        match expr.data_type(&schema)? {
-            DataType::Boolean | DataType::Null => Ok(Self { expr, columns, schema }),
-            other => Err(SpateError::internal(format!("a join filter is of type {other}, not boolean"))),
+/// Errors unless the keys of both sides fit each other.
+pub(super) fn check_keys(spec: &JoinSpec, left: &SchemaRef, right: &SchemaRef) -> Result<()> {
+    if spec.left_keys.len() != spec.right_keys.len() {
+        return Err(SpateError::internal("a join has different numbers of keys left and right"));
+    }
+    for (&l, &r) in spec.left_keys.iter().zip(&spec.right_keys) {
+        let types = (left.fields().get(l).map(|f| f.data_type()), right.fields().get(r).map(|f| f.data_type()));
+        match types {
+            (Some(a), Some(b)) if a == b => {}
+            _ => return Err(SpateError::internal(format!("join keys {l} and {r} do not fit: {types:?}"))),
         }
     }
-
-    /// Drops the pairs for which the condition is not true.
-    fn retain(
-        &self,
-        input: usize,
-        inputs: &[SchemaRef; 2],
-        delta: &Delta,
-        other: &BagTable,
-        found: &mut Matches,
-    ) -> Result<()> {
-        let rows = found.slots.len();
-        if rows == 0 {
-            return Ok(());
-        }
-        let split = inputs[0].fields().len();
-        let own = |c: usize| (c < split) == (input == 0);
-        let local = |c: usize| if c < split { c } else { c - split };
-        let stored: Vec<usize> = self.columns.iter().filter(|c| !own(**c)).map(|&c| local(c)).collect();
-        let mut stored = other.gather(&found.slots, &stored)?.into_iter();
-        let probe = UInt32Array::from(found.probe.clone());
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for &c in &self.columns {
-            if own(c) {
-                columns.push(take(delta.column(local(c)).as_ref(), &probe, None)?);
-            } else {
-                columns.extend(stored.next());
-            }
-        }
-        let batch = record_batch(&self.schema, columns, rows)?;
-        let mask = self.expr.evaluate(&batch)?.into_array(rows)?;
-        let Some(mask) = mask.as_boolean_opt() else {
-            // The type Null: never true.
-            *found = Matches::default();
-            return Ok(());
-        };
-        let keep: Vec<bool> = (0..rows).map(|i| mask.is_valid(i) && mask.value(i)).collect();
-        found.retain(&keep);
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The rows at `rows` with their weights.
-fn pick_with_weights(delta: &Delta, rows: Vec<u32>) -> Result<Delta> {
+pub(super) fn pick_with_weights(delta: &Delta, rows: Vec<u32>) -> Result<Delta> {
     let weights =
         delta.weights().and_then(|_| weights_or_none(rows.iter().map(|&i| delta.weight(i as usize)).collect()));
     pick(delta, rows, weights)
 }
 
-fn without_zeros(delta: Delta) -> Result<Delta> {
+/// The delta without rows of weight 0.
+pub(super) fn without_zeros(delta: Delta) -> Result<Delta> {
     match delta.weights() {
         Some(w) if w.values().contains(&0) => {
             let rows = (0..delta.num_rows() as u32).filter(|&i| delta.weight(i as usize) != 0).collect();

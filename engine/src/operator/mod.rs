@@ -18,6 +18,8 @@ pub mod filter;
 pub mod join;
 pub mod materialize;
 pub mod project;
+pub mod repeat;
+pub mod semi_join;
 pub mod sink;
 #[cfg(test)]
 pub(crate) mod testing;

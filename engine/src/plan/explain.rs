@@ -61,6 +61,7 @@ impl StreamNode {
                     .collect();
                 format!(" {}", columns.join(", "))
             }
+            OpSpec::Repeat(r) => format!(" {}", column(input, r.count)),
             OpSpec::Unnest(u) => format!(" {}", columns(input, &u.columns)),
             OpSpec::Aggregate(a) => {
                 let mut text = format!(" group={}", columns(input, &a.group));

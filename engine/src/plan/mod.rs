@@ -106,9 +106,11 @@ pub enum OpSpec {
     Project(ProjectSpec),
     /// One row per element of list columns.
     Unnest(UnnestSpec),
+    /// Rows as often as a column says.
+    Repeat(RepeatSpec),
     /// GROUP BY.
     Aggregate(AggregateSpec),
-    /// Hash join.
+    /// Hash join, semi and anti join.
     Join(JoinSpec),
     /// UNION ALL.
     Union,
@@ -187,6 +189,13 @@ pub struct UnnestSpec {
     pub preserve_nulls: bool,
 }
 
+/// Rows to repeat (INTERSECT ALL, EXCEPT ALL).
+#[derive(Debug, Clone)]
+pub struct RepeatSpec {
+    /// Input column (a bigint) with the number of copies of its row.
+    pub count: usize,
+}
+
 /// GROUP BY.
 #[derive(Debug, Clone)]
 pub struct AggregateSpec {
@@ -247,9 +256,23 @@ pub enum JoinKind {
     Right,
     /// Matches, and rows of both sides without one.
     Full,
+    /// Left rows with a match, once each.
+    Semi,
+    /// Left rows without a match.
+    Anti,
+    /// Left rows, with a boolean column that says whether they have a match.
+    Mark,
 }
 
-/// Hash join: output columns are the left's, then the right's.
+impl JoinKind {
+    /// Whether the output is that of the left side, filtered or marked.
+    pub fn keeps_left(self) -> bool {
+        matches!(self, Self::Semi | Self::Anti | Self::Mark)
+    }
+}
+
+/// Join: output columns are the left's, then the right's; of a semi and anti join the
+/// left's, of a mark join the left's and the mark.
 #[derive(Debug, Clone)]
 pub struct JoinSpec {
     /// Kind.
@@ -261,7 +284,7 @@ pub struct JoinSpec {
     pub right_keys: Vec<usize>,
     /// Whether NULL keys match each other (IS NOT DISTINCT FROM).
     pub null_equal: bool,
-    /// What else must be true, over the output columns.
+    /// What else must be true, over the left's columns and then the right's.
     pub filter: Option<ExprRef>,
     /// Whether both inputs are append-only.
     pub append_only_inputs: bool,
@@ -325,6 +348,7 @@ impl OpSpec {
             Self::Filter(_) => "Filter",
             Self::Project(_) => "Project",
             Self::Unnest(_) => "Unnest",
+            Self::Repeat(_) => "Repeat",
             Self::Aggregate(_) => "Aggregate",
             Self::Join(_) => "Join",
             Self::Union => "Union",

@@ -527,6 +527,7 @@ impl Builder<'_> {
             OpSpec::Filter(s) => Box::new(operator::filter::Filter::new(s.clone())),
             OpSpec::Project(s) => Box::new(operator::project::Project::new(s.clone(), out)?),
             OpSpec::Unnest(s) => Box::new(operator::unnest::Unnest::new(s.clone(), out)),
+            OpSpec::Repeat(s) => Box::new(operator::repeat::Repeat::new(s.clone(), out)),
             OpSpec::Aggregate(s) => {
                 let op = operator::aggregate::HashAggregate::new(s.clone(), &input(0)?, out)?;
                 // Input that is spread by some of the group columns has its vnodes from those.
@@ -540,6 +541,9 @@ impl Builder<'_> {
                     }
                     _ => Box::new(op),
                 }
+            }
+            OpSpec::Join(s) if s.kind.keeps_left() => {
+                Box::new(operator::semi_join::SemiJoin::new(s, input(0)?, input(1)?, out)?)
             }
             OpSpec::Join(s) => Box::new(operator::join::HashJoin::new(s, input(0)?, input(1)?, out)?),
             OpSpec::Union => Box::new(operator::union::Union::new(out)),

@@ -26,7 +26,7 @@ pub(super) fn query(query: &ast::Query, continuous: bool) -> Result<()> {
 }
 
 /// Checks the bound plan of a continuous query for what the text does not show (functions
-/// that vary, wherever they came from; scalar subqueries that may give several rows).
+/// that vary, wherever they came from).
 pub(super) fn continuous_plan(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     let walked = plan.apply_with_subqueries(|node| {
@@ -110,24 +110,7 @@ fn continuous_expr(e: &Expr) -> Option<SpateError> {
         Expr::Placeholder(p) => {
             Some(SpateError::unsupported(format!("parameter {} cannot be used in a continuous query", p.id)))
         }
-        Expr::ScalarSubquery(s) if !at_most_one_row(&s.subquery) => Some(
-            not_yet("a scalar subquery that may return more than one row")
-                .with_hint("aggregate inside the subquery, as in (SELECT max(x) FROM t)"),
-        ),
         _ => None,
-    }
-}
-
-/// Whether a plan cannot give more than one row (per outer row, when correlated).
-fn at_most_one_row(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::Projection(p) => at_most_one_row(&p.input),
-        LogicalPlan::Filter(f) => at_most_one_row(&f.input),
-        LogicalPlan::SubqueryAlias(s) => at_most_one_row(&s.input),
-        LogicalPlan::Sort(s) => at_most_one_row(&s.input),
-        LogicalPlan::Aggregate(a) => a.group_expr.is_empty(),
-        LogicalPlan::EmptyRelation(_) => true,
-        _ => false,
     }
 }
 
@@ -184,15 +167,7 @@ fn merged_columns(join: &ast::Join) -> Flow {
 impl Refuser {
     fn set_expr(&self, body: &ast::SetExpr) -> Flow {
         match body {
-            ast::SetExpr::SetOperation { op, left, right, .. } => {
-                let name = match op {
-                    ast::SetOperator::Intersect => Some("INTERSECT"),
-                    ast::SetOperator::Except | ast::SetOperator::Minus => Some("EXCEPT"),
-                    ast::SetOperator::Union => None,
-                };
-                if let (Some(name), true) = (name, self.continuous) {
-                    return ControlFlow::Break(at_span(not_yet(name), right.span()));
-                }
+            ast::SetExpr::SetOperation { left, right, .. } => {
                 self.set_expr(left)?;
                 self.set_expr(right)
             }
@@ -298,14 +273,6 @@ impl Visitor for Refuser {
                 } else {
                     None
                 }
-            }
-            ast::Expr::InSubquery { .. } => Some(not_yet("IN (subquery)")),
-            ast::Expr::Exists { .. } => Some(not_yet("EXISTS (subquery)")),
-            ast::Expr::AnyOp { right, .. } if matches!(right.as_ref(), ast::Expr::Subquery(_)) => {
-                Some(not_yet("ANY (subquery)"))
-            }
-            ast::Expr::AllOp { right, .. } if matches!(right.as_ref(), ast::Expr::Subquery(_)) => {
-                Some(not_yet("ALL (subquery)"))
             }
             _ => None,
         };

@@ -119,8 +119,10 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
         planned => planned,
     };
     let plan = plan.map_err(bind_error)?;
+    let plan = crate::rules::subquery::single::make_single(plan, mode).map_err(bind_error)?;
     let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(bind_error)?;
     check::plan(&plan)?;
+    let plan = crate::rules::subquery::to_joins(plan).map_err(bind_error)?;
     let plan = in_microseconds(plan).map_err(bind_error)?;
     match mode {
         BindMode::AdHoc => Ok(plan),
@@ -204,7 +206,9 @@ fn plan_query(
     names::name_columns(&mut query);
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
-    SqlToRel::new_with_options(&context, options).sql_statement_to_plan(ast::Statement::Query(Box::new(query)))
+    let statement = ast::Statement::Query(Box::new(query));
+    let plan = SqlToRel::new_with_options(&context, options).sql_statement_to_plan(statement)?;
+    crate::rules::set_ops::as_bags(plan)
 }
 
 #[cfg(test)]

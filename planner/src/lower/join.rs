@@ -17,10 +17,16 @@ impl Lowerer {
             JoinType::Left => JoinKind::Left,
             JoinType::Right => JoinKind::Right,
             JoinType::Full => JoinKind::Full,
-            JoinType::LeftSemi | JoinType::RightSemi => return Err(refuse("a semi join (IN, EXISTS)")),
-            JoinType::LeftAnti | JoinType::RightAnti => return Err(refuse("an anti join (NOT IN, NOT EXISTS)")),
-            _ => return Err(refuse("IN or EXISTS within an expression")),
+            JoinType::LeftSemi => JoinKind::Semi,
+            JoinType::LeftAnti => JoinKind::Anti,
+            JoinType::LeftMark => JoinKind::Mark,
+            JoinType::RightSemi => return self.join(&turned(j, JoinType::LeftSemi)),
+            JoinType::RightAnti => return self.join(&turned(j, JoinType::LeftAnti)),
+            JoinType::RightMark => return self.join(&turned(j, JoinType::LeftMark)),
         };
+        if j.null_aware {
+            return Err(SpateError::internal("NOT IN was left to the optimizer"));
+        }
         let left = self.node(&j.left, false)?.node;
         let right = self.node(&j.right, false)?.node;
         let (left_width, right_width) = (left.schema.fields().len(), right.schema.fields().len());
@@ -57,18 +63,25 @@ impl Lowerer {
         let extra = left.schema.fields().len() - left_width;
         let filter = match &j.filter {
             Some(f) => {
-                let f = expr::physical(f, &j.schema)?;
+                let pair = j.left.schema().join(j.right.schema()).map_err(crate::bind::bind_error)?;
+                let f = expr::physical(f, &pair)?;
                 Some(if extra == 0 { f } else { expr::remap(f, |i| if i < left_width { i } else { i + extra })? })
             }
             None => None,
         };
         let offset = left.schema.fields().len();
-        let fields: Vec<_> =
-            left.schema.fields().iter().chain(right.schema.fields()).map(|f| f.as_ref().clone()).collect();
+        let schema = stream_schema(&LogicalPlan::Join(j.clone()));
+        let theirs: Vec<_> = match kind {
+            JoinKind::Semi | JoinKind::Anti => Vec::new(),
+            JoinKind::Mark => schema.fields().iter().skip(left_width).collect(),
+            _ => right.schema.fields().iter().collect(),
+        };
+        let fields: Vec<_> = left.schema.fields().iter().chain(theirs).map(|f| f.as_ref().clone()).collect();
         let non_null = |side: &LogicalPlan, key: &[usize]| {
             key.iter().any(|&c| side.schema().fields().get(c).is_some_and(|f| !f.is_nullable()))
         };
         let stream_key = match (&left.props.stream_key, &right.props.stream_key) {
+            (l, _) if kind.keeps_left() => l.clone(),
             (Some(l), Some(r)) => {
                 let key = Key { left: l, right: r, left_keys: &left_keys, right_keys: &right_keys, offset };
                 key.of(kind, non_null(&j.left, l) || non_null(&j.right, r))
@@ -79,14 +92,16 @@ impl Lowerer {
         // An old row may still meet a new one, so a time of one side says nothing about the
         // pairs to come; a time that both sides must agree on does.
         let mut watermarks = Vec::new();
-        if kind == JoinKind::Inner {
+        if kind == JoinKind::Inner || kind.keeps_left() {
             let side = |n: &StreamNode, c: usize| n.props.watermarks.iter().find(|w| w.column == c).map(|w| w.kind);
             for (l, r) in left_keys.iter().zip(&right_keys) {
                 if let (Some(a), Some(b)) = (side(&left, *l), side(&right, *r))
                     && a == b
                 {
                     watermarks.push(WatermarkColumn { column: *l, kind: a });
-                    watermarks.push(WatermarkColumn { column: *r + offset, kind: a });
+                    if kind == JoinKind::Inner {
+                        watermarks.push(WatermarkColumn { column: *r + offset, kind: a });
+                    }
                 }
             }
             watermarks.sort_by_key(|w| w.column);
@@ -94,13 +109,15 @@ impl Lowerer {
         }
         let distribution = match (&left.props.distribution, kind) {
             (Distribution::Single, _) => Distribution::Single,
-            (_, JoinKind::Inner | JoinKind::Left) => Distribution::Hash(left_keys.clone()),
+            (_, JoinKind::Inner | JoinKind::Left | JoinKind::Semi | JoinKind::Anti | JoinKind::Mark) => {
+                Distribution::Hash(left_keys.clone())
+            }
             (_, JoinKind::Right) => Distribution::Hash(right_keys.iter().map(|k| k + offset).collect()),
             // Rows without a match lie by the key of the side that they have.
             (_, JoinKind::Full) => Distribution::Any,
         };
         let props = Properties {
-            append_only: kind == JoinKind::Inner && append_only_inputs,
+            append_only: matches!(kind, JoinKind::Inner | JoinKind::Semi) && append_only_inputs,
             stream_key,
             watermarks,
             distribution,
@@ -119,12 +136,12 @@ impl Lowerer {
             props,
             inputs: vec![left, right],
         };
-        let schema = stream_schema(&LogicalPlan::Join(j.clone()));
-        if node.schema.fields().len() == left_width + right_width {
+        if node.schema.fields().len() == schema.fields().len() {
             node.schema = schema;
             return Ok(node.into());
         }
-        let kept: Vec<usize> = (0..left_width).chain((0..right_width).map(|i| i + offset)).collect();
+        let others = schema.fields().len() - left_width;
+        let kept: Vec<usize> = (0..left_width).chain((0..others).map(|i| i + offset)).collect();
         let mut node = project::columns(node, &kept)?;
         node.schema = schema;
         Ok(node.into())
@@ -153,8 +170,15 @@ impl Lowerer {
     }
 }
 
-fn refuse(what: &str) -> SpateError {
-    SpateError::unsupported(format!("{what} is not supported in a continuous query yet"))
+/// A join with its sides changed over, as one of type `kind`.
+fn turned(j: &Join, kind: JoinType) -> Join {
+    Join {
+        left: Arc::clone(&j.right),
+        right: Arc::clone(&j.left),
+        on: j.on.iter().map(|(l, r)| (r.clone(), l.clone())).collect(),
+        join_type: kind,
+        ..j.clone()
+    }
 }
 
 /// What identifies the rows of both sides, and what they join on.

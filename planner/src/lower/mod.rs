@@ -194,6 +194,7 @@ fn fill_empty(plan: LogicalPlan) -> Result<LogicalPlan> {
     let one = || lit(1i64).alias("__one");
     let filled = plan.transform_up(|node| {
         let bare = node.schema().fields().is_empty();
+        let columns = node.schema().columns();
         let node = match node {
             LogicalPlan::TableScan(mut scan) if bare => {
                 scan.projection = Some(vec![0]);
@@ -221,7 +222,15 @@ fn fill_empty(plan: LogicalPlan) -> Result<LogicalPlan> {
             LogicalPlan::Projection(p) if matches!(p.input.as_ref(), LogicalPlan::EmptyRelation(_)) => {
                 LogicalPlan::Projection(p)
             }
-            other => return Ok(Transformed::yes(other.recompute_schema()?)),
+            other => {
+                let node = other.recompute_schema()?;
+                if bare || node.schema().fields().len() == columns.len() {
+                    return Ok(Transformed::yes(node));
+                }
+                // A join of something with nothing but the new column: that is not part of its rows.
+                let kept = columns.into_iter().map(Expr::Column);
+                LogicalPlanBuilder::from(node).project(kept)?.build()?
+            }
         };
         Ok(Transformed::yes(node))
     });

@@ -174,6 +174,73 @@ fn left_join_keeps_the_left_key() {
 }
 
 #[test]
+fn semi_and_anti_joins_have_the_left_key() {
+    plan(
+        "SELECT id FROM t WHERE v IN (SELECT n FROM mv) AND NOT EXISTS (SELECT 1 FROM u WHERE u.k = t.id AND u.f > t.v)",
+        2,
+        r"
+        Materialize out [changes, key=[id@0], hash[id@0]]
+          Project id@0 [changes, key=[id@0], hash[id@0]]
+            Join anti on=[id@0 = __sq2_1@1] filter=__sq2_0@2 > CAST(v@1 AS Float64) [changes, key=[id@0], hash[id@0]]
+              Exchange hash[id@0] [changes, key=[id@0], hash[id@0]]
+                Join semi on=[v@1 = __sq1_0@0] [changes, key=[id@0], hash[v@1]]
+                  Exchange hash[v@1] [changes, key=[id@0], hash[v@1]]
+                    Scan t columns=[id, v] [changes, key=[id@0], any]
+                  Exchange hash[__sq1_0@0] [changes, hash[__sq1_0@0]]
+                    Scan mv columns=[__sq1_0] [changes, any]
+              Exchange hash[__sq2_1@1] [changes, hash[__sq2_1@1]]
+                Project f@1 AS __sq2_0, k@0 AS __sq2_1 [changes, any]
+                  Scan u columns=[k, f] [changes, any]
+        ",
+    );
+    plan(
+        "SELECT auction FROM bids b WHERE EXISTS (SELECT 1 FROM bids c WHERE c.ts = b.ts)",
+        1,
+        r"
+        Materialize out [append-only, single]
+          Project auction@0 [append-only, single]
+            Join semi on=[ts@1 = __sq1_0@0] [append-only, watermark=ts@1 (time), single]
+              Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
+              Source bids columns=[__sq1_0] watermark=__sq1_0@0 - 5 s [append-only, watermark=__sq1_0@0 (time), single]
+        ",
+    );
+    plan(
+        "SELECT id, EXISTS (SELECT 1 FROM mv WHERE mv.n = t.v) AS e FROM t",
+        2,
+        r"
+        Materialize out [changes, key=[id@0], any]
+          Project id@0, mark@2 AS e [changes, key=[id@0], any]
+            Join mark on=[v@1 = __sq1_0@0] [changes, key=[id@0], hash[v@1]]
+              Exchange hash[v@1] [changes, key=[id@0], hash[v@1]]
+                Scan t columns=[id, v] [changes, key=[id@0], any]
+              Exchange hash[__sq1_0@0] [changes, hash[__sq1_0@0]]
+                Scan mv columns=[__sq1_0] [changes, any]
+        ",
+    );
+}
+
+#[test]
+fn copies_of_rows_are_weights() {
+    plan(
+        "SELECT k FROM u EXCEPT ALL SELECT n FROM mv",
+        2,
+        r"
+        Materialize out [changes, hash[k@0]]
+          Project c0@0 AS k [changes, hash[k@0]]
+            Repeat __n@1 [changes, hash[c0@0]]
+              Project c0@0, __in_left@1 - __in_right@2 AS __n [changes, key=[c0@0], hash[c0@0]]
+                Aggregate group=[c0@0] calls=[sum(__in_left@1), sum(__in_right@2)] [changes, key=[c0@0], hash[c0@0]]
+                  Exchange hash[c0@0] [changes, hash[c0@0]]
+                    Union [changes, any]
+                      Project k@0 AS c0, 1 AS __in_left, 0 AS __in_right [changes, any]
+                        Scan u columns=[k] [changes, any]
+                      Project n@0 AS c0, 0 AS __in_left, 1 AS __in_right [changes, any]
+                        Scan mv columns=[n] [changes, any]
+        ",
+    );
+}
+
+#[test]
 fn join_of_two_keys() {
     plan(
         "SELECT t.id, mv.k, mv.n FROM t JOIN mv ON t.v = mv.n",

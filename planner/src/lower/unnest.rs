@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use datafusion_expr::{LogicalPlan, Unnest};
-use spate_engine::plan::{Distribution, OpSpec, Properties, StreamNode, UnnestSpec, WatermarkColumn, WatermarkKind};
+use datafusion_expr::{Expr, LogicalPlan, Projection, Unnest};
+use spate_engine::plan::{
+    Distribution, OpSpec, Properties, RepeatSpec, StreamNode, UnnestSpec, WatermarkColumn, WatermarkKind,
+};
 use spate_engine::types::error::{Result, SpateError};
 
 use super::{Lowered, Lowerer, stream_schema};
+use crate::rules::set_ops::COPIES;
 
 impl Lowerer {
     pub(super) fn unnest(&self, u: &Unnest) -> Result<Lowered> {
@@ -16,6 +19,9 @@ impl Lowerer {
         }
         if u.options.preserve_nulls() || u.options.expand_empty_as_null() {
             return Err(refuse("unnest that keeps rows without elements"));
+        }
+        if let Some(repeated) = self.repeat(u)? {
+            return Ok(repeated);
         }
         let input = self.node(&u.input, false)?;
         let schema = stream_schema(&LogicalPlan::Unnest(u.clone()));
@@ -64,6 +70,27 @@ impl Lowerer {
             inputs: vec![input.node],
         };
         Ok(Lowered { node, window_lists: Vec::new() })
+    }
+
+    /// A list of copies that is made right below is not made: the row counts as often.
+    fn repeat(&self, u: &Unnest) -> Result<Option<Lowered>> {
+        let (LogicalPlan::Projection(p), [(count, _)]) = (u.input.as_ref(), u.list_type_columns.as_slice()) else {
+            return Ok(None);
+        };
+        let copies = match p.expr.get(*count).map(super::unaliased) {
+            Some(Expr::ScalarFunction(f)) if f.func.name() == COPIES => f.args.first(),
+            _ => None,
+        };
+        let Some(copies) = copies else { return Ok(None) };
+        let (qualifier, field) = p.schema.qualified_field(*count);
+        let mut exprs = p.expr.clone();
+        exprs[*count] = copies.clone().alias_qualified(qualifier.cloned(), field.name());
+        let counted = Projection::try_new(exprs, Arc::clone(&p.input)).map_err(crate::bind::bind_error)?;
+        let input = self.project(&counted, false)?.node;
+        let schema = stream_schema(&LogicalPlan::Unnest(u.clone()));
+        let props = Properties { stream_key: None, watermarks: Vec::new(), ..input.props.clone() };
+        let op = OpSpec::Repeat(RepeatSpec { count: *count });
+        Ok(Some(StreamNode { op, schema, props, inputs: vec![input] }.into()))
     }
 }
 

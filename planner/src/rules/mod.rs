@@ -1,8 +1,10 @@
-//! Rewrites of the bound plan: those that define results (`guard`, `limit`; run while
-//! binding) and the optimizer of continuous plans, which must not change any.
+//! Rewrites of the bound plan: those that define results (`guard`, `limit`, `set_ops`,
+//! `subquery`; run while binding) and the optimizer of continuous plans, which must not change any.
 
 pub mod guard;
 pub(crate) mod limit;
+pub(crate) mod set_ops;
+pub(crate) mod subquery;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::array_value_to_string;
 use datafusion_expr::Operator as BinaryOp;
 use datafusion_physical_expr::expressions::{BinaryExpr, col};
@@ -14,6 +14,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::plan::ExprRef;
 use crate::state::TableSegment;
 use crate::types::Tick;
 
@@ -26,10 +27,10 @@ pub(crate) fn info(epoch: u64) -> BarrierInfo<'static> {
     }
 }
 
-type Row = (Option<i64>, Option<i64>, i64);
-type Step = (usize, Row, i64);
+pub(crate) type Row = (Option<i64>, Option<i64>, i64);
+pub(crate) type Step = (usize, Row, i64);
 
-fn schema(names: [&str; 3]) -> SchemaRef {
+pub(crate) fn schema(names: [&str; 3]) -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new(names[0], DataType::Int64, true),
         Field::new(names[1], DataType::Utf8, true),
@@ -43,13 +44,20 @@ fn output() -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-fn delta(steps: &[Step]) -> Delta {
+pub(crate) fn delta(steps: &[Step]) -> Delta {
     let names = if steps[0].0 == 0 { ["k", "j", "v"] } else { ["k2", "j2", "w"] };
     let k: ArrayRef = Arc::new(steps.iter().map(|s| s.1.0).collect::<Int64Array>());
     let j: ArrayRef = Arc::new(steps.iter().map(|s| s.1.1.map(|j| format!("j{j}"))).collect::<StringArray>());
     let v: ArrayRef = Arc::new(Int64Array::from_iter_values(steps.iter().map(|s| s.1.2)));
     let weights = weights_or_none(steps.iter().map(|s| s.2).collect());
     Delta::new(RecordBatch::try_new(schema(names), vec![k, j, v]).unwrap(), weights).unwrap()
+}
+
+/// v < w.
+pub(crate) fn filter() -> ExprRef {
+    let out = output();
+    let (v, w) = (col("v", &out).unwrap(), col("w", &out).unwrap());
+    Arc::new(BinaryExpr::new(v, BinaryOp::Lt, w))
 }
 
 #[derive(Debug, Clone)]
@@ -65,10 +73,7 @@ impl Case {
     fn join(&self) -> HashJoin {
         let out = output();
         let keys: Vec<usize> = (0..self.keys).collect();
-        let filter = self.filter.then(|| {
-            let (v, w) = (col("v", &out).unwrap(), col("w", &out).unwrap());
-            Arc::new(BinaryExpr::new(v, BinaryOp::Lt, w)) as ExprRef
-        });
+        let filter = self.filter.then(filter);
         let spec = JoinSpec {
             kind: self.kind,
             left_keys: keys.clone(),
@@ -148,7 +153,7 @@ impl Run {
     }
 }
 
-fn read(deltas: &[Delta]) -> Vec<(String, i64)> {
+pub(crate) fn read(deltas: &[Delta]) -> Vec<(String, i64)> {
     let mut all = Vec::new();
     for d in deltas {
         assert!(d.num_rows() <= PIECE);
@@ -161,7 +166,7 @@ fn read(deltas: &[Delta]) -> Vec<(String, i64)> {
     all
 }
 
-fn random_steps(rng: &mut SmallRng, bags: &mut [BTreeMap<Row, i64>; 2], append_only: bool) -> Vec<Step> {
+pub(crate) fn random_steps(rng: &mut SmallRng, bags: &mut [BTreeMap<Row, i64>; 2], append_only: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..rng.random_range(0..14) {
         let side = rng.random_range(0..2);

@@ -91,6 +91,8 @@ const INFALLIBLE: &[&str] = &[
     "starts_with",
     "struct",
     "upper",
+    crate::rules::set_ops::COPIES,
+    crate::rules::subquery::single::SINGLE_VALUE,
     crate::bind::functions::TUMBLE_START,
     crate::bind::functions::HOP_STARTS,
     crate::bind::functions::WINDOW_END,
