@@ -138,6 +138,41 @@ pub const VIEWS: &[View] = &[
     v("j_scalar", "SELECT id, b FROM t WHERE b > (SELECT avg(a) * 10 FROM u)"),
     v("j_scalar_select", "SELECT id, (SELECT max(v) FROM w) AS m FROM t"),
     v("j_correlated", "SELECT id, (SELECT count(*) FROM u WHERE u.a = t.a) AS c FROM t"),
+    v("j_full_using", "SELECT a, t.id, u.s, u.d FROM t FULL JOIN u USING (a)"),
+    v("j_natural", "SELECT * FROM (SELECT a, s, id FROM t) x NATURAL RIGHT JOIN (SELECT a, s, d FROM u) y"),
+    v(
+        "j_using_three",
+        "SELECT k, x.id, y.s, w.n FROM (SELECT a AS k, id FROM t) x FULL JOIN (SELECT a AS k, s FROM u) y USING (k) FULL JOIN w USING (k)",
+    ),
+    v(
+        "j_interval",
+        "SELECT x.k, x.v, y.v AS yv FROM ev x JOIN ev y ON x.k = y.k AND y.ts BETWEEN x.ts - INTERVAL '3 seconds' AND x.ts + INTERVAL '4 seconds'",
+    ),
+    v(
+        "j_interval_left",
+        "SELECT x.k, x.v, y.v AS yv FROM ev x LEFT JOIN ev y ON x.k = y.k AND y.ts > x.ts AND y.ts <= x.ts + INTERVAL '6 seconds'",
+    ),
+    v(
+        "j_interval_full",
+        "SELECT x.k, x.v, y.v AS yv FROM ev x FULL JOIN ev y ON x.v = y.k AND x.ts - INTERVAL '2 seconds' < y.ts AND x.ts >= y.ts - INTERVAL '5 seconds'",
+    ),
+    v(
+        "j_interval_theta",
+        "SELECT x.v, y.v AS yv FROM ev x, ev y WHERE x.ts < y.ts AND x.ts + INTERVAL '2 seconds' >= y.ts",
+    ),
+    v(
+        "j_interval_agg",
+        "SELECT window_start, count(*) AS c FROM TUMBLE((SELECT x.ts, y.v FROM ev x JOIN ev y ON x.k = y.k AND y.ts BETWEEN x.ts AND x.ts + INTERVAL '4 seconds'), ts, INTERVAL '10 seconds') GROUP BY window_start",
+    ),
+    v("j_one_bound", "SELECT x.k, y.v FROM ev x JOIN ev y ON x.k = y.k AND y.ts < x.ts - INTERVAL '8 seconds'"),
+    v(
+        "s_interval",
+        "SELECT k, v FROM ev x WHERE EXISTS (SELECT 1 FROM ev y WHERE y.v = x.k AND y.ts BETWEEN x.ts AND x.ts + INTERVAL '7 seconds')",
+    ),
+    v(
+        "s_not_interval",
+        "SELECT k, v FROM ev x WHERE NOT EXISTS (SELECT 1 FROM ev y WHERE y.v = x.k AND y.ts BETWEEN x.ts AND x.ts + INTERVAL '7 seconds')",
+    ),
     // Subqueries.
     v("s_in", "SELECT id, a FROM t WHERE a IN (SELECT k FROM w)"),
     v("s_in_bag", "SELECT a, s FROM u WHERE s IN (SELECT n FROM w WHERE v > 0)"),

@@ -10,8 +10,10 @@
 //! `null_equal`) and are not kept.
 //!
 //! Unless both inputs are append-only, an epoch's output goes out net at the barrier.
-//! Watermarks pass and free nothing.
+//! With append-only inputs a row is freed once the other side's watermark says that it meets
+//! nobody any more, if the condition bounds how far two times may be apart.
 
+pub(super) mod expire;
 pub(super) mod residual;
 
 use arrow::array::UInt32Array;
@@ -19,13 +21,14 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 
+use self::expire::Expire;
 use self::residual::Residual;
 use super::consolidate::{Consolidator, pick, weights_or_none};
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::{JoinKind, JoinSpec};
 use crate::state::frozen::record_batch;
 use crate::state::{BagTable, NO_SLOT, ProbeCursor, ProbeKeys, Slot, TableDef, Tables};
-use crate::types::{Delta, Result, SpateError};
+use crate::types::{Delta, Result, SpateError, Watermark};
 
 /// Most rows of an emitted delta, and of candidate pairs looked at in one go.
 const PIECE: usize = 8192;
@@ -46,6 +49,7 @@ pub struct HashJoin {
     null_equal: bool,
     filter: Option<Residual>,
     append_only_inputs: bool,
+    expire: Expire,
     /// Matched pairs leave at once.
     stream_pairs: bool,
     /// Changes of the epoch that must be net at the barrier.
@@ -79,6 +83,7 @@ impl HashJoin {
             outer,
             null_equal: spec.null_equal,
             append_only_inputs: spec.append_only_inputs,
+            expire: Expire::new(spec),
             stream_pairs: spec.append_only_inputs && (outer == [false, false] || told_apart),
         })
     }
@@ -112,16 +117,22 @@ impl Operator for HashJoin {
         let (own, other) = if input == 0 { (left, right) } else { (right, left) };
         let keys = ProbeKeys::new(delta.rows(), &self.keys[input], self.null_equal)?;
         let degrees = self.join(input, &delta, &keys, other, out)?;
+        let keys = self.expire.timeless(input, &delta, keys);
         self.keep(own, delta, keys, degrees)
     }
 
-    fn barrier(&mut self, _info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
+    fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
         for delta in self.scratch.finish()? {
             out.emit(delta);
         }
         let (left, right) = tables.two_bags(0, 1)?;
+        self.expire.free(info, left, right)?;
         left.maintain()?;
         right.maintain()
+    }
+
+    fn watermark(&self, info: &BarrierInfo<'_>) -> Watermark {
+        self.expire.watermark(info)
     }
 }
 

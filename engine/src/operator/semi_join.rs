@@ -11,7 +11,7 @@
 //! kept, nor are such right rows.
 //!
 //! With append-only inputs a row of a semi join is emitted for good with its first match.
-//! Watermarks pass and free nothing.
+//! Rows are freed by watermark as in other joins.
 
 use std::sync::Arc;
 
@@ -20,13 +20,14 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 
 use super::consolidate::{Consolidator, pick, weights_or_none};
+use super::join::expire::Expire;
 use super::join::residual::Residual;
 use super::join::{check_keys, pick_with_weights, without_zeros};
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::{JoinKind, JoinSpec};
 use crate::state::frozen::record_batch;
 use crate::state::{BagTable, ProbeCursor, ProbeKeys, Slot, TableDef, Tables};
-use crate::types::{Delta, Result, SpateError};
+use crate::types::{Delta, Result, SpateError, Watermark};
 
 /// Most rows of an emitted delta, and of candidate pairs looked at in one go.
 const PIECE: usize = 8192;
@@ -42,6 +43,7 @@ pub struct SemiJoin {
     output: SchemaRef,
     null_equal: bool,
     filter: Option<Residual>,
+    expire: Expire,
     /// Nothing is taken back on either side, and so nothing in the output.
     append_only: bool,
     /// Changes of the epoch that must be net at the barrier.
@@ -69,6 +71,7 @@ impl SemiJoin {
             keys: [spec.left_keys.clone(), spec.right_keys.clone()],
             inputs: [left, right],
             filter: spec.filter.as_ref().map(|f| Residual::new(f, &pairs)).transpose()?,
+            expire: Expire::new(spec),
             scratch: Consolidator::new(output.clone())?,
             output,
             null_equal: spec.null_equal,
@@ -106,13 +109,18 @@ impl Operator for SemiJoin {
         }
     }
 
-    fn barrier(&mut self, _info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
+    fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
         for delta in self.scratch.finish()? {
             out.emit(delta);
         }
         let (left, right) = tables.two_bags(0, 1)?;
+        self.expire.free(info, left, right)?;
         left.maintain()?;
         right.maintain()
+    }
+
+    fn watermark(&self, info: &BarrierInfo<'_>) -> Watermark {
+        self.expire.watermark(info)
     }
 }
 
@@ -145,11 +153,13 @@ impl SemiJoin {
             }
         };
         self.show(shown, out)?;
+        let keys = self.expire.timeless(0, &delta, keys);
         self.keep_left(left, delta, keys, degrees)
     }
 
     fn push_right(&mut self, delta: &Delta, left: &mut BagTable, right: &mut BagTable, out: &mut Output) -> Result<()> {
-        let mut keys = ProbeKeys::new(delta.rows(), &self.keys[1], self.null_equal)?;
+        let keys = ProbeKeys::new(delta.rows(), &self.keys[1], self.null_equal)?;
+        let mut keys = self.expire.timeless(1, delta, keys);
         // NULL keys meet nobody, now or later.
         let kept;
         let delta = match keys.valid.take() {

@@ -91,6 +91,16 @@ impl StreamNode {
                 if let Some(f) = &j.filter {
                     let _ = write!(text, " filter={f}");
                 }
+                for (expiry, side) in j.expire.iter().zip([input, right]) {
+                    if let Some(e) = expiry {
+                        let (sign, offset) =
+                            if e.offset_us < 0 { ('-', e.offset_us.saturating_neg()) } else { ('+', e.offset_us) };
+                        let _ = write!(text, " free={} < watermark", column(side, e.column));
+                        if offset != 0 {
+                            let _ = write!(text, " {sign} {}", Micros(offset));
+                        }
+                    }
+                }
                 text
             }
             OpSpec::TopN(t) => {

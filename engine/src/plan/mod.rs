@@ -288,6 +288,24 @@ pub struct JoinSpec {
     pub filter: Option<ExprRef>,
     /// Whether both inputs are append-only.
     pub append_only_inputs: bool,
+    /// What frees the rows of the left and of the right input (append-only inputs only).
+    pub expire: [Option<Expiry>; 2],
+    /// The least and the most that a left time is after a right one, in microseconds, when the
+    /// output has watermarks of these times: they wait for the later of the two.
+    pub apart: Option<(i64, i64)>,
+}
+
+/// When the rows of one side of a join meet no new row of the other side any more: once their
+/// time is below what is final on the other side, moved by an offset. Rows without a time never
+/// meet any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expiry {
+    /// The time among the side's columns.
+    pub column: usize,
+    /// The kind of the other side's time.
+    pub other: WatermarkKind,
+    /// What is added to it, in microseconds.
+    pub offset_us: i64,
 }
 
 /// ORDER BY … LIMIT … OFFSET. Ties are broken by the whole row, so the planner appends

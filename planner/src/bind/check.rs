@@ -147,21 +147,13 @@ fn refuse_if(condition: bool, error: impl FnOnce() -> SpateError) -> Flow {
     if condition { ControlFlow::Break(error()) } else { ControlFlow::Continue(()) }
 }
 
-/// DataFusion takes the merged column of USING from the left side, which is NULL where a
-/// right or full join has no left row.
-fn merged_columns(join: &ast::Join) -> Flow {
-    let (name, constraint) = match &join.join_operator {
-        ast::JoinOperator::Right(c) | ast::JoinOperator::RightOuter(c) => ("RIGHT JOIN", c),
-        ast::JoinOperator::FullOuter(c) => ("FULL JOIN", c),
-        _ => return ControlFlow::Continue(()),
+/// Whether a RIGHT or FULL JOIN merges columns (see [`super::joins`]).
+fn merges(t: &ast::TableWithJoins) -> bool {
+    let nested = |f: &ast::TableFactor| match f {
+        ast::TableFactor::NestedJoin { table_with_joins, alias: None } => merges(table_with_joins),
+        _ => false,
     };
-    let how = match constraint {
-        ast::JoinConstraint::Using(_) => format!("{name} with USING"),
-        ast::JoinConstraint::Natural => format!("NATURAL {name}"),
-        _ => return ControlFlow::Continue(()),
-    };
-    let error = ignored(&how).with_hint("use ON, and coalesce the columns");
-    ControlFlow::Break(at_span(error, join.span()))
+    nested(&t.relation) || t.joins.iter().any(|j| super::joins::merges(j).is_some() || nested(&j.relation))
 }
 
 impl Refuser {
@@ -205,9 +197,12 @@ impl Visitor for Refuser {
         refuse_if(s.value_table_mode.is_some(), || at_span(ignored("SELECT AS VALUE or STRUCT"), at))?;
         refuse_if(s.select_modifiers.is_some(), || at_span(ignored("a MySQL SELECT modifier"), at))?;
         refuse_if(!s.distribute_by.is_empty(), || at_span(ignored("DISTRIBUTE BY"), at))?;
-        for join in s.from.iter().flat_map(|t| &t.joins) {
-            merged_columns(join)?;
-        }
+        // A side's own column of the merged ones does not exist any more, so the list would lack it.
+        let all_of_one = s.projection.iter().any(|i| matches!(i, ast::SelectItem::QualifiedWildcard(..)));
+        refuse_if(all_of_one && s.from.iter().any(merges), || {
+            at_span(ignored("all columns of one side of a RIGHT or FULL JOIN with USING"), at)
+                .with_hint("list the columns, or use ON")
+        })?;
         if !self.continuous {
             return ControlFlow::Continue(());
         }

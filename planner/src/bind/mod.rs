@@ -10,6 +10,7 @@ mod columns;
 mod context;
 mod errors;
 pub mod functions;
+mod joins;
 mod math;
 mod names;
 mod types;
@@ -204,6 +205,7 @@ fn plan_query(
     check::query(query, continuous)?;
     let mut query = query.clone();
     names::name_columns(&mut query);
+    joins::fold(&mut query);
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
     let statement = ast::Statement::Query(Box::new(query));

@@ -170,7 +170,6 @@ fn what_would_be_ignored_is_refused() {
             "SELECT x.n FROM t, LATERAL (SELECT count(*) AS n FROM u WHERE u.id = t.id HAVING count(*) = 0) x",
             "Unsupported: HAVING in a correlated subquery is not supported",
         ),
-        ("SELECT id FROM t FULL JOIN u USING (id)", "Unsupported: FULL JOIN with USING is not supported"),
     ] {
         for mode in [BindMode::AdHoc, BindMode::Continuous { errors: ErrorCounter::ignore() }] {
             let error = bind_query(&Catalog, &parse(sql), &mode).unwrap_err();

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion_common::{JoinType, NullEquality};
 use datafusion_expr::{Join, LogicalPlan};
-use spate_engine::plan::{Distribution, ExprRef, JoinKind, JoinSpec, OpSpec, Properties, StreamNode, WatermarkColumn};
+use spate_engine::plan::{
+    Distribution, ExprRef, JoinKind, JoinSpec, OpSpec, Properties, StreamNode, WatermarkColumn, WatermarkKind,
+};
 use spate_engine::types::error::{Result, SpateError};
 
+use super::interval::{self, Apart};
 use super::{Lowered, Lowerer, expr, project, stream_schema, topn};
 
 impl Lowerer {
@@ -89,8 +92,15 @@ impl Lowerer {
             _ => None,
         };
         let append_only_inputs = left.props.append_only && right.props.append_only;
+        let pairs = if append_only_inputs {
+            interval::apart(j, &left.props, &right.props, &left_keys, &right_keys)
+        } else {
+            Vec::new()
+        };
         // An old row may still meet a new one, so a time of one side says nothing about the
-        // pairs to come; a time that both sides must agree on does.
+        // pairs to come; a time that both sides must agree on does, and times that may not be
+        // far apart.
+        let mut apart = None;
         let mut watermarks = Vec::new();
         if kind == JoinKind::Inner || kind.keeps_left() {
             let side = |n: &StreamNode, c: usize| n.props.watermarks.iter().find(|w| w.column == c).map(|w| w.kind);
@@ -102,6 +112,19 @@ impl Lowerer {
                     if kind == JoinKind::Inner {
                         watermarks.push(WatermarkColumn { column: *r + offset, kind: a });
                     }
+                }
+            }
+            let times = |p: &&Apart| p.left.kind == WatermarkKind::EventTime && p.right.kind == p.left.kind;
+            let bounds = |p: &Apart| Some((*p, p.least?, p.most?));
+            if let Some((p, least, most)) = pairs.iter().filter(times).find_map(bounds)
+                && matches!(kind, JoinKind::Inner | JoinKind::Semi)
+            {
+                if (least, most) != (0, 0) {
+                    apart = Some((least, most));
+                }
+                watermarks.push(p.left);
+                if kind == JoinKind::Inner {
+                    watermarks.push(WatermarkColumn { column: p.right.column + offset, ..p.right });
                 }
             }
             watermarks.sort_by_key(|w| w.column);
@@ -129,6 +152,8 @@ impl Lowerer {
             null_equal: j.null_equality == NullEquality::NullEqualsNull,
             filter,
             append_only_inputs,
+            expire: interval::expiries(&pairs),
+            apart,
         };
         let mut node = StreamNode {
             op: OpSpec::Join(spec),

@@ -6,6 +6,7 @@ mod aggregate;
 mod distinct;
 mod expr;
 mod filter;
+mod interval;
 mod join;
 mod project;
 mod scan;

@@ -199,7 +199,7 @@ fn semi_and_anti_joins_have_the_left_key() {
         r"
         Materialize out [append-only, single]
           Project auction@0 [append-only, single]
-            Join semi on=[ts@1 = __sq1_0@0] [append-only, watermark=ts@1 (time), single]
+            Join semi on=[ts@1 = __sq1_0@0] free=ts@1 < watermark free=__sq1_0@0 < watermark [append-only, watermark=ts@1 (time), single]
               Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
               Source bids columns=[__sq1_0] watermark=__sq1_0@0 - 5 s [append-only, watermark=__sq1_0@0 (time), single]
         ",
@@ -327,7 +327,7 @@ fn join_on_windows_keeps_the_watermark() {
         r"
         Materialize out [append-only, watermark=window_end@2 (end), single]
           Project auction@0, price@3, window_end@1 [append-only, watermark=window_end@2 (end), single]
-            Join inner on=[auction@0 = auction@0, window_end@1 = window_end@2] [append-only, watermark=window_end@1 (end), watermark=window_end@4 (end), single]
+            Join inner on=[auction@0 = auction@0, window_end@1 = window_end@2] free=window_end@1 < watermark free=window_end@2 < watermark [append-only, watermark=window_end@1 (end), watermark=window_end@4 (end), single]
               Project auction@0, window_end_of(tumble_start(ts@1, 60000000, 0), 60000000) AS window_end [append-only, watermark=window_end@1 (end), single]
                 Filter ts@1 IS NOT NULL [append-only, watermark=ts@1 (time), single]
                   Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]

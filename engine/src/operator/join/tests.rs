@@ -81,6 +81,8 @@ impl Case {
             null_equal: self.null_equal,
             filter,
             append_only_inputs: self.append_only,
+            expire: [None, None],
+            apart: None,
         };
         HashJoin::new(&spec, schema(["k", "j", "v"]), schema(["k2", "j2", "w"]), out).unwrap()
     }
@@ -287,6 +289,8 @@ fn keys_must_fit() {
         null_equal: false,
         filter: None,
         append_only_inputs: true,
+        expire: [None, None],
+        apart: None,
     };
     assert!(HashJoin::new(&spec, schema(["k", "j", "v"]), schema(["k2", "j2", "w"]), output()).is_err());
 }

@@ -29,6 +29,8 @@ impl Case {
             null_equal: self.null_equal,
             filter: self.filter.then(filter),
             append_only_inputs: self.append_only,
+            expire: [None, None],
+            apart: None,
         };
         let left = schema(["k", "j", "v"]);
         let mut fields: Vec<_> = left.fields().iter().cloned().collect();
@@ -175,6 +177,8 @@ fn keys_and_output_must_fit() {
         null_equal: false,
         filter: None,
         append_only_inputs: false,
+        expire: [None, None],
+        apart: None,
     };
     let (l, r) = (schema(["k", "j", "v"]), schema(["k2", "j2", "w"]));
     assert!(SemiJoin::new(&spec(JoinKind::Semi), l.clone(), r.clone(), l.clone()).is_ok());

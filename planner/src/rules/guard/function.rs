@@ -76,6 +76,11 @@ impl Guard {
         Self { name, template, kind, schema, return_type, physical, shown, signature, errors }
     }
 
+    /// The guarded operation over arguments `$0`, `$1`, ….
+    pub(super) fn template(&self) -> &Expr {
+        &self.template
+    }
+
     fn evaluate(&self, arrays: Vec<ArrayRef>, rows: usize) -> Result<ArrayRef> {
         let mut failures = Failures::default();
         let mut arrays = arrays;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Column, DFSchema, DFSchemaRef, Result, ScalarValue};
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::expr::{BinaryExpr, Cast, Like, ScalarFunction, TryCast};
@@ -115,6 +115,24 @@ pub fn guard(plan: LogicalPlan, errors: &ErrorCounter) -> Result<LogicalPlan> {
         Ok(if changed { Transformed::yes(node) } else { Transformed::new_transformed(node, true) })
     })?;
     Ok(done.data)
+}
+
+/// What a guard guards (`e` itself, if it is none).
+pub(crate) fn guarded(e: &Expr) -> Expr {
+    let Expr::ScalarFunction(f) = e else { return e.clone() };
+    let Some(guard) = f.func.inner().downcast_ref::<Guard>() else { return e.clone() };
+    let argument = |c: &Column| {
+        let index: usize = c.name.strip_prefix('$')?.parse().ok()?;
+        f.args.get(index).cloned()
+    };
+    let whole = guard.template().clone().transform_up(|t| {
+        let replaced = match &t {
+            Expr::Column(c) => argument(c),
+            _ => None,
+        };
+        Ok(replaced.map_or_else(|| Transformed::no(t), |a| Transformed::new(a, true, TreeNodeRecursion::Continue)))
+    });
+    whole.map_or_else(|_| e.clone(), |t| t.data)
 }
 
 fn guard_expr(e: Expr, schema: &DFSchemaRef, errors: &ErrorCounter) -> Result<Transformed<Expr>> {
