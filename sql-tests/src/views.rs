@@ -226,6 +226,17 @@ pub const VIEWS: &[View] = &[
     v("s_single_corr", "SELECT id, (SELECT d FROM u WHERE u.a = t.a AND u.s = t.s) AS x FROM t"),
     v("s_single_where", "SELECT a, s FROM u WHERE a > (SELECT w.v FROM w WHERE w.k = u.a)"),
     v("s_single_group", "SELECT k, n, (SELECT max(f) FROM u WHERE u.a = w.k GROUP BY s) AS m FROM w"),
+    v(
+        "s_less",
+        "SELECT id, (SELECT count(*) FROM u WHERE u.d < t.d) AS n, (SELECT max(v) FROM w WHERE w.k <> t.a) AS m FROM t",
+    ),
+    v("s_corr_having", "SELECT id, (SELECT sum(d) FROM u WHERE u.a = t.a HAVING count(*) > t.a) AS s FROM t"),
+    v("s_corr_list", "SELECT k, n, (SELECT max(d) + w.v FROM u WHERE u.a = w.k) AS m FROM w"),
+    v(
+        "s_corr_groups",
+        "SELECT a, s FROM u WHERE EXISTS (SELECT 1 FROM t WHERE t.a >= u.a GROUP BY t.s HAVING count(*) > u.a)",
+    ),
+    v("s_corr_twice", "SELECT id, (SELECT max(c) FROM (SELECT count(*) AS c FROM u WHERE u.a = t.a) g) AS m FROM t"),
     // INTERSECT, EXCEPT.
     v("i_set", "SELECT a, s FROM u INTERSECT SELECT a, s FROM t"),
     v("i_bag", "SELECT a FROM u INTERSECT ALL SELECT a FROM t"),

@@ -46,26 +46,20 @@ pub(super) fn continuous_plan(plan: &LogicalPlan) -> Result<()> {
 }
 
 /// Checks the bound plan of any query for what DataFusion answers wrongly: it loses the
-/// HAVING of a correlated subquery.
+/// HAVING of a LATERAL subquery.
 pub(super) fn plan(plan: &LogicalPlan) -> Result<()> {
     let mut wrong = false;
     let walked = plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Subquery(s) = node {
-            wrong |= !s.outer_ref_columns.is_empty() && has_having(&s.subquery);
+        for input in node.inputs() {
+            if let LogicalPlan::Subquery(s) = input {
+                wrong |= !s.outer_ref_columns.is_empty() && has_having(&s.subquery);
+            }
         }
-        node.apply_expressions(|e| {
-            e.apply(|e| {
-                if let Expr::ScalarSubquery(s) = e {
-                    wrong |= !s.outer_ref_columns.is_empty() && has_having(&s.subquery);
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
+        Ok(TreeNodeRecursion::Continue)
     });
     walked.map_err(super::bind_error)?;
     if wrong {
-        return Err(ignored("HAVING in a correlated subquery")
-            .with_hint("join with a grouped subquery, or test the value outside"));
+        return Err(ignored("HAVING in a LATERAL subquery").with_hint("test the value outside"));
     }
     Ok(())
 }

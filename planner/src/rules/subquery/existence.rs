@@ -35,9 +35,17 @@ impl Rewriter {
 
     fn sort(&mut self, peeled: Peeled, outer: &LogicalPlan) -> Result<Existence> {
         let Peeled { plan, conditions } = peeled;
-        if let Some(e) = plan.as_ref().and_then(outer_reference) {
-            return Err(refuse(format_args!("a correlated subquery with the outer column {} below its WHERE", e)));
-        }
+        let plan = match plan {
+            Some(p) if outer_reference(&p).is_some() => {
+                let whole = match conjunction(conditions) {
+                    Some(c) => LogicalPlan::Filter(Filter::try_new(c, Arc::new(p))?),
+                    None => p,
+                };
+                let all = self.for_all(whole, outer, false)?;
+                return Ok(Existence::Join { outer: vec![], on: all.on, rows: all.rows });
+            }
+            other => other,
+        };
         let (mut own, mut on, mut alone) = (Vec::new(), Vec::new(), Vec::new());
         for c in conditions {
             let theirs = !c.column_refs().is_empty();

@@ -15,6 +15,7 @@
 //! A subquery that stands elsewhere than in a select list or WHERE (in GROUP BY, in an
 //! aggregate, in ON) is computed as a column of what that reads.
 
+mod domain;
 mod existence;
 mod hoist;
 pub(crate) mod single;
@@ -94,11 +95,7 @@ impl Rewriter {
                     x.subquery = self.subquery(x.subquery)?;
                     Transformed::yes(Expr::SetComparison(x))
                 }
-                Expr::ScalarSubquery(s) => {
-                    let s = self.subquery(s)?;
-                    single::check(&s)?;
-                    Transformed::yes(Expr::ScalarSubquery(s))
-                }
+                Expr::ScalarSubquery(s) => Transformed::yes(Expr::ScalarSubquery(self.subquery(s)?)),
                 other => Transformed::no(other),
             })
         })?;
@@ -167,11 +164,19 @@ impl Rewriter {
         LogicalPlanBuilder::from(input).project(done)?.build()
     }
 
-    /// `e` with the value of every EXISTS in it as a column of `input`, which gets that column.
+    /// `e` with the value of every EXISTS in it as a column of `input`, which gets that column;
+    /// so with scalar subqueries that DataFusion does not turn into joins.
     fn marks(&mut self, e: Expr, input: &mut LogicalPlan) -> Result<Expr> {
         let done = e.transform_up(|e| {
-            let Expr::Exists(Exists { subquery, negated }) = e else {
-                return Ok(Transformed::no(e));
+            let Exists { subquery, negated } = match e {
+                Expr::Exists(exists) => exists,
+                Expr::ScalarSubquery(s) if !single::is_simple(&s)? => {
+                    let all = self.for_all(Arc::unwrap_or_clone(s.subquery), input, true)?;
+                    let joined = std::mem::take(input);
+                    *input = LogicalPlanBuilder::from(joined).join_on(all.rows, JoinType::Left, all.on)?.build()?;
+                    return Ok(all.value.map_or_else(|| Transformed::no(lit(true)), Transformed::yes));
+                }
+                other => return Ok(Transformed::no(other)),
             };
             let branches = self.existence(subquery, input)?;
             let value = self.values(branches, input)?;

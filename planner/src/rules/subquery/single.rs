@@ -8,13 +8,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::nullif;
 use arrow::datatypes::{DataType, Int64Type};
-use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{Column, Result, ScalarValue, exec_err};
 use datafusion_expr::expr_rewriter::NamePreserver;
 use datafusion_expr::logical_plan::Subquery;
+use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{
-    ColumnarValue, Distinct, Expr, FetchType, JoinType, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, lit,
+    BinaryExpr, ColumnarValue, Distinct, Expr, FetchType, JoinType, LogicalPlan, LogicalPlanBuilder, Operator,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
 use datafusion_functions_aggregate::expr_fn::{count, first_value, max};
 use spate_engine::types::error::{ErrorKind, SpateError};
@@ -83,13 +84,33 @@ fn single(s: Subquery, mode: &BindMode) -> Result<Expr> {
     Ok(udf.call(vec![subquery(aggregated(vec![rows])?.build()?), subquery(aggregated(vec![value])?.build()?)]))
 }
 
-/// Refuses a correlated scalar subquery that DataFusion would take apart wrongly: it pulls the
-/// conditions on the outer row up over one aggregate rightly, but not over everything.
-pub(super) fn check(s: &Subquery) -> Result<()> {
-    if s.outer_ref_columns.is_empty() || is_over_aggregate(&s.subquery) {
-        return Ok(());
+/// Whether DataFusion takes a scalar subquery apart rightly: it pulls equality conditions on
+/// the outer row up over one aggregate, but not everything over everything.
+pub(super) fn is_simple(s: &Subquery) -> Result<bool> {
+    if s.outer_ref_columns.is_empty() {
+        return Ok(true);
     }
-    Err(refuse("a correlated scalar subquery of this form"))
+    let mut equal = true;
+    s.subquery.apply(|node| {
+        if !matches!(node, LogicalPlan::Filter(_)) {
+            equal &= !node.contains_outer_reference();
+        }
+        if let LogicalPlan::Filter(f) = node {
+            equal &= split_conjunction(&f.predicate).into_iter().filter(|c| c.contains_outer()).all(compares_column);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(equal && is_over_aggregate(&s.subquery))
+}
+
+/// Whether `e` says that a column equals something of the outer row.
+fn compares_column(e: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = e else { return false };
+    let outer = |e: &Expr| !e.any_column_refs();
+    match (left.as_ref(), right.as_ref()) {
+        (Expr::Column(_), other) | (other, Expr::Column(_)) => outer(other),
+        _ => false,
+    }
 }
 
 /// Whether a plan cannot give more than one row (per outer row, when correlated).
@@ -129,8 +150,6 @@ fn is_conditional(plan: &LogicalPlan) -> bool {
         LogicalPlan::Filter(f) => is_conditional(&f.input),
         LogicalPlan::Projection(p) => is_conditional(&p.input),
         LogicalPlan::SubqueryAlias(a) => is_conditional(&a.input),
-        LogicalPlan::Distinct(Distinct::All(d)) => is_conditional(d),
-        LogicalPlan::Aggregate(a) => !a.group_expr.is_empty() && is_conditional(&a.input),
         LogicalPlan::Join(j) if j.join_type == JoinType::Inner => is_conditional(&j.left) && is_conditional(&j.right),
         _ => false,
     }

@@ -139,7 +139,6 @@ impl Rewriter {
         if !super::existence::is_one_row(&any.rows.subquery) {
             return Ok(None);
         }
-        super::single::check(&any.rows)?;
         let value = Expr::ScalarSubquery(any.rows.clone());
         let compared = Expr::BinaryExpr(BinaryExpr::new(Box::new(any.x.clone()), any.op, Box::new(value)));
         Ok(Some(if any.negated { not(compared) } else { compared }))
