@@ -16,7 +16,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::TableProvider;
 use spate_engine::plan::{OpSpec, StreamNode};
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError, WATERMARK_MAX};
-use spate_planner::bind::{BindMode, bind_query, relations_of};
+use spate_planner::bind::{BindMode, bind_query, relations_of, with_now};
 use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind};
 use spate_planner::rules::guard::ErrorCounter;
 use spate_planner::sql::parse_query;
@@ -81,6 +81,12 @@ impl Engine {
             let names = Names::new(self, &path);
             bind_query(&names, &query, &BindMode::Continuous { errors: ErrorCounter::ignore() })?
         };
+        let opened = match self.worker.opened_us(visible) {
+            Some(at) => at,
+            None if visible == 0 => i64::MIN,
+            None => return Err(SpateError::new(ErrorKind::NotFound, format!("epoch {visible} is long gone"))),
+        };
+        let plan = with_now(plan, opened)?;
         let relations = relations_of(&plan)?;
         let mut rows: BTreeMap<u64, Arc<dyn TableProvider>> = BTreeMap::new();
         for r in &relations {

@@ -403,6 +403,125 @@ pub const VIEWS: &[View] = &[
     ),
     v("x_ev_left", "SELECT e.k, e.v, w.n FROM ev e LEFT JOIN w ON e.k = w.k"),
     v("x_ev_top", "SELECT ts, k, v FROM ev ORDER BY ts DESC NULLS LAST, k LIMIT 5"),
+    // Window functions.
+    v(
+        "o_places",
+        "SELECT id, a, row_number() OVER w AS rn, rank() OVER w AS r, dense_rank() OVER w AS d, percent_rank() OVER w AS p, cume_dist() OVER w AS c, ntile(3) OVER w AS n FROM t WINDOW w AS (PARTITION BY a ORDER BY s)",
+    ),
+    v(
+        "o_places_bag",
+        "SELECT a, s, row_number() OVER w AS rn, rank() OVER w AS r, lag(s) OVER w AS p, lead(d, 2) OVER w AS n FROM u WINDOW w AS (PARTITION BY a ORDER BY ts DESC)",
+    ),
+    v(
+        "o_all",
+        "SELECT a, f, row_number() OVER (ORDER BY f DESC NULLS LAST) AS rn, ntile(4) OVER (ORDER BY d) AS q FROM u",
+    ),
+    v(
+        "o_ends",
+        "SELECT id, first_value(b) OVER w AS a, last_value(b) OVER w AS z, nth_value(s, 2) OVER w AS n, last_value(d) IGNORE NULLS OVER w AS i FROM t WINDOW w AS (PARTITION BY ok ORDER BY a)",
+    ),
+    v(
+        "o_ends_rows",
+        "SELECT a, s, first_value(d) OVER w AS x, last_value(f) OVER w AS z FROM u WINDOW w AS (ORDER BY a, s ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING)",
+    ),
+    v(
+        "o_sums",
+        "SELECT id, sum(b) OVER (PARTITION BY a ORDER BY id) AS s, sum(f) OVER (ORDER BY id ROWS 3 PRECEDING) AS sf, avg(d) OVER (ORDER BY b ROWS BETWEEN 1 FOLLOWING AND 3 FOLLOWING) AS ad, min(s) OVER (ORDER BY id ROWS 2 PRECEDING) AS m, count(*) OVER () AS c FROM t",
+    ),
+    v(
+        "o_ranges",
+        "SELECT a, d, count(*) OVER (ORDER BY a RANGE BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS c, max(d) OVER (ORDER BY a DESC RANGE BETWEEN 2 PRECEDING AND 1 PRECEDING) AS x, sum(f) OVER (ORDER BY ts RANGE BETWEEN INTERVAL '20 seconds' PRECEDING AND CURRENT ROW) AS l FROM u",
+    ),
+    v(
+        "o_groups",
+        "SELECT a, s, count(*) OVER (ORDER BY s GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS c, array_agg(a) OVER (ORDER BY s GROUPS CURRENT ROW) AS l FROM u",
+    ),
+    v(
+        "o_distinct",
+        "SELECT id, count(DISTINCT s) OVER (PARTITION BY a) AS c, sum(DISTINCT b) FILTER (WHERE ok) OVER (ORDER BY id ROWS 4 PRECEDING) AS s, string_agg(s, ',') OVER (ORDER BY a) AS l FROM t",
+    ),
+    v(
+        "o_stats",
+        "SELECT a, stddev(f) OVER (ORDER BY a) AS sd, median(d) OVER (PARTITION BY s) AS m, bool_or(a > 2) OVER (ORDER BY d ROWS 3 PRECEDING) AS b, corr(a, f) OVER () AS c FROM u WHERE abs(f) < 1e6",
+    ),
+    v(
+        "o_two",
+        "SELECT a, s, row_number() OVER (ORDER BY a) AS n, lead(s) OVER (PARTITION BY a ORDER BY d) AS e, count(*) OVER (PARTITION BY f) AS c FROM u",
+    ),
+    v("o_float", "SELECT f, rank() OVER (ORDER BY f) AS r, count(*) OVER (PARTITION BY f) AS c FROM u"),
+    v(
+        "o_qualify",
+        "SELECT id, b FROM t QUALIFY sum(b) OVER (ORDER BY id) < 200 AND rank() OVER (PARTITION BY a ORDER BY b) > 1",
+    ),
+    v(
+        "o_agg",
+        "SELECT a, c, rank() OVER (ORDER BY c DESC) AS r, sum(c) OVER (ORDER BY a) AS upto, c - lag(c) OVER (ORDER BY a) AS d FROM (SELECT a, count(*) AS c FROM u GROUP BY a) x",
+    ),
+    v(
+        "o_then_join",
+        "SELECT x.id, x.rn, w.n FROM (SELECT id, a, row_number() OVER (PARTITION BY a ORDER BY b DESC) AS rn FROM t) x LEFT JOIN w ON x.rn = w.k",
+    ),
+    v(
+        "o_ev",
+        "SELECT ts, k, v, v - lag(v) OVER (PARTITION BY k ORDER BY ts) AS d, sum(v) OVER (PARTITION BY k ORDER BY ts) AS s FROM ev",
+    ),
+    v(
+        "o_div",
+        "SELECT id, sum(b / a) OVER (PARTITION BY s ORDER BY id) AS q, lag(a, 1, 7) OVER (ORDER BY b / a, id) AS l FROM t",
+    ),
+    // Top-n per group.
+    v(
+        "gn_two",
+        "SELECT id, a, b FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY b DESC) AS rn FROM t) x WHERE rn <= 2",
+    ),
+    v("gn_number", "SELECT a, s, row_number() OVER (PARTITION BY a ORDER BY d) AS rn FROM u QUALIFY rn < 4"),
+    v("gn_rank", "SELECT a, s, d FROM u QUALIFY rank() OVER (PARTITION BY s ORDER BY a DESC NULLS LAST) <= 2"),
+    v("gn_rank_number", "SELECT id, rank() OVER (PARTITION BY ok ORDER BY a) AS r FROM t QUALIFY r <= 3 AND b > 10"),
+    v("gn_dense", "SELECT a, f, dense_rank() OVER (ORDER BY f) AS r FROM u QUALIFY r <= 3"),
+    v("gn_second", "SELECT id, s FROM t QUALIFY row_number() OVER (PARTITION BY s ORDER BY f, d) = 2"),
+    v("gn_ev", "SELECT k, v, ts FROM ev QUALIFY row_number() OVER (PARTITION BY k ORDER BY v DESC) <= 3"),
+    v("gn_ev_rank", "SELECT k, ts FROM ev QUALIFY rank() OVER (PARTITION BY k ORDER BY ts) <= 2"),
+    v(
+        "gn_agg",
+        "SELECT a, max(b) AS m FROM (SELECT a, b, row_number() OVER (PARTITION BY ok ORDER BY id) AS rn FROM t) x WHERE rn <= 4 GROUP BY a",
+    ),
+    v("dn_key", "SELECT DISTINCT ON (a) a, id, s FROM t ORDER BY a, b DESC"),
+    v("dn_bag", "SELECT DISTINCT ON (a, s) a, s, d, f FROM u"),
+    v("dn_expr", "SELECT DISTINCT ON (a % 3) a % 3 AS m, f FROM u ORDER BY a % 3, f DESC NULLS LAST"),
+    v("dn_ev", "SELECT DISTINCT ON (k) k, ts, v FROM ev ORDER BY k, ts DESC"),
+    // Rows from lists, and from rows found before.
+    v("l_unnest", "SELECT id, e FROM t, unnest(make_array(a, b % 3, NULL)) AS e"),
+    v("l_left", "SELECT t.id, e FROM t LEFT JOIN unnest(string_to_array(s, ' ')) AS e ON true"),
+    v("l_series", "SELECT u.a, g FROM u, generate_series(1, u.a % 4) AS g"),
+    v(
+        "l_ordinality",
+        "SELECT id, e, n FROM t CROSS JOIN LATERAL unnest(make_array(s, 'x')) WITH ORDINALITY AS x(e, n) WHERE e > 'a'",
+    ),
+    v("l_constant", "SELECT g, count(t.id) AS c FROM generate_series(0, 5) AS g LEFT JOIN t ON t.a = g GROUP BY g"),
+    v(
+        "r_reach",
+        "WITH RECURSIVE r AS (SELECT id, a FROM t WHERE ok UNION SELECT r.id, t.a FROM r JOIN t ON r.a = t.id) SELECT * FROM r",
+    ),
+    v(
+        "r_paths",
+        "WITH RECURSIVE p AS (SELECT a, s, 0 AS n FROM u WHERE a < 3 UNION ALL SELECT w.v % 5, p.s, p.n + 1 FROM p JOIN w ON p.a = w.k WHERE p.n < 3) SELECT * FROM p",
+    ),
+    v(
+        "r_left",
+        "WITH RECURSIVE p AS (SELECT k, n, 0 AS depth FROM w UNION ALL SELECT x.k, p.n || coalesce(x.n, '-'), depth + 1 FROM p LEFT JOIN (SELECT k, n FROM w WHERE v > 3) x ON p.k + 1 = x.k WHERE depth < 2) SELECT depth, count(*) AS c, max(n) AS m FROM p GROUP BY depth",
+    ),
+    v(
+        "r_numbers",
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) SELECT n.i, t.id FROM n LEFT JOIN t ON t.a = n.i",
+    ),
+    // Temporal filters; no time of the data is near the present.
+    v("t_recent", "SELECT id, ts FROM t WHERE ts > now() - INTERVAL '100 days'"),
+    v("t_past", "SELECT a, ts, f FROM u WHERE ts BETWEEN now() - INTERVAL '20000 days' AND now() AND a IS NOT NULL"),
+    v("t_agg", "SELECT a, count(*) AS c FROM (SELECT a, ts FROM u WHERE ts + INTERVAL '1 day' <= now()) x GROUP BY a"),
+    v("t_join", "SELECT t.id, u.s FROM t JOIN u ON t.a = u.a AND u.ts < now() - INTERVAL '1 hour'"),
+    v("t_pair", "SELECT t.id, u.s FROM t JOIN u ON t.a = u.a WHERE greatest(t.ts, u.ts) < now() - INTERVAL '5 days'"),
+    v("t_left", "SELECT t.id, u.s FROM t LEFT JOIN u ON t.a = u.a WHERE t.ts <= now() AND (u.a IS NULL OR u.a > 1)"),
+    v("t_ev", "SELECT k, v FROM ev WHERE now() > ts"),
     // Views on views on views.
     on("v1", &["g_sum"], "SELECT a, sb, sd FROM g_sum WHERE sb IS NOT NULL"),
     on("v2", &["v1"], "SELECT v1.a, v1.sb, w.n FROM v1 LEFT JOIN w ON v1.a = w.k"),

@@ -57,6 +57,17 @@ const PLANS: &[&str] = &[
     "SELECT w.k, w.v, t.name FROM w LEFT JOIN t ON w.k = t.k",
     "SELECT x.k, x.c FROM (VALUES (1, 'a'), (2, 'b')) AS x(k, c) JOIN mv ON mv.k = x.k",
     "SELECT k, n FROM lg WHERE n > 2",
+    "SELECT id, k, row_number() OVER (PARTITION BY k ORDER BY v), sum(v) OVER (PARTITION BY k ORDER BY v), lag(name) OVER (PARTITION BY k ORDER BY v) FROM t",
+    "SELECT id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v) AS rn FROM t) x WHERE rn <= 2",
+    "SELECT k, n, dense_rank() OVER (PARTITION BY k ORDER BY n) AS d FROM mv QUALIFY d <= 2",
+    "SELECT DISTINCT ON (k) k, v, name FROM r ORDER BY k, v DESC",
+    "WITH RECURSIVE r AS (SELECT id, k FROM t UNION SELECT r.id, mv.n FROM r JOIN mv ON r.k = mv.k) SELECT * FROM r",
+    "WITH RECURSIVE r AS (SELECT k, n, 0 AS d FROM lg UNION ALL SELECT t.k, r.n, d + 1 FROM r JOIN t ON r.n = t.id WHERE d < 3) SELECT * FROM r",
+    "SELECT t.id, g FROM t, generate_series(1, t.v % 3) AS g",
+    // The simulated time begins 10957 days after the rows' times do.
+    "SELECT k, v, ts FROM s WHERE ts > now() - INTERVAL '10957 days'",
+    "SELECT k, v, ts FROM w WHERE ts < now() - INTERVAL '10957 days' + INTERVAL '20 seconds' AND ts > now() - INTERVAL '10957 days' - INTERVAL '10 seconds'",
+    "SELECT k, n, rank() OVER (ORDER BY n), first_value(k) OVER (ORDER BY n), avg(n) OVER (ORDER BY k ROWS 2 PRECEDING) FROM mv",
 ];
 
 fn plan(sql: &str, parallelism: usize, sink: bool) -> FragmentGraph {

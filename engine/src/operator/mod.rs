@@ -15,12 +15,17 @@ pub mod consolidate;
 pub mod distinct;
 pub mod expr;
 pub mod filter;
+pub mod group_topn;
 pub mod join;
 pub mod materialize;
+pub mod over;
 pub mod project;
+pub mod recursive;
 pub mod repeat;
+mod row_keys;
 pub mod semi_join;
 pub mod sink;
+pub mod temporal;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod topn;
@@ -83,6 +88,12 @@ pub trait Operator: Send {
 
     /// Ends the epoch: emits what is still due. Called once per epoch, after all `push`es.
     fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()>;
+
+    /// When, by the clock, rows that it keeps change its output though no input comes: the time
+    /// from which an epoch that is opened would show it. Asked after the barrier.
+    fn due(&self, _tables: &mut Tables) -> Option<i64> {
+        None
+    }
 
     /// The watermark of the output, given that of the inputs (the least one, unless said otherwise).
     fn watermark(&self, info: &BarrierInfo<'_>) -> Watermark {

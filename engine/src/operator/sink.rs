@@ -148,7 +148,7 @@ mod tests {
         if !rows.is_empty() {
             sink.push(0, delta(rows), &mut tables, &mut out)?;
         }
-        let tick = Tick { incarnation: 1, term: 1, epoch, now_us: 0 };
+        let tick = Tick { incarnation: 1, term: 1, epoch, opened_us: -1, now_us: 0 };
         let info = BarrierInfo { tick, watermark: WATERMARK_MIN, input_watermarks: &[] };
         sink.barrier(&info, &mut tables, &mut out)
     }

@@ -34,7 +34,13 @@ impl Run {
         for d in deltas {
             self.op.push(0, d, &mut self.tables, &mut out).unwrap();
         }
-        let tick = Tick { incarnation: 1, term: 1, epoch: self.epoch, now_us: self.epoch as i64 };
+        let tick = Tick {
+            incarnation: 1,
+            term: 1,
+            epoch: self.epoch,
+            opened_us: self.epoch as i64 - 1,
+            now_us: self.epoch as i64,
+        };
         let info = BarrierInfo { tick, watermark, input_watermarks: &[watermark] };
         self.op.barrier(&info, &mut self.tables, &mut out).unwrap();
         out.take().iter().flat_map(texts).collect()

@@ -12,7 +12,7 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
 
-use super::expr::batch_of;
+use super::expr::{batch_of, plain_nulls};
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::TopNSpec;
 use crate::state::{OrderedTable, Table, TableDef, Tables};
@@ -114,7 +114,7 @@ impl TopN {
         let decoded = self.converter.convert_rows(changes.iter().map(|(k, _)| parser.parse(k)))?;
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.encoded.len()];
         for (&at, array) in self.encoded.iter().zip(decoded) {
-            columns[at] = Some(array);
+            columns[at] = Some(plain_nulls(array));
         }
         let columns = columns.into_iter().flatten().collect();
         let rows = batch_of(&self.schema, columns, changes.len())?;

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use arrow::datatypes::Schema;
 
 use super::fragment::FragmentGraph;
-use super::{AggCall, Distribution, OpSpec, OrderBy, StreamNode, WatermarkKind};
+use super::{AggCall, Distribution, OpSpec, OrderBy, RankKind, StreamNode, TemporalBound, WatermarkKind};
 
 impl StreamNode {
     /// The plan as text, with a line break after every operator.
@@ -25,6 +25,9 @@ impl StreamNode {
         out.push_str(&self.details());
         out.push_str(&self.known());
         out.push('\n');
+        if let OpSpec::Recursive(r) = &self.op {
+            r.step.write(out, depth + 1);
+        }
         for input in &self.inputs {
             input.write(out, depth + 1);
         }
@@ -46,6 +49,19 @@ impl StreamNode {
             OpSpec::Scan(s) => format!(" {} columns={}", s.name, names(own, self.schema.fields().len())),
             OpSpec::Values(v) => format!(" rows={}", v.rows.num_rows()),
             OpSpec::Filter(f) => format!(" {}", f.predicate),
+            OpSpec::Temporal(t) => {
+                let bound = |b: &TemporalBound| {
+                    let what = if b.leave { "until" } else { "from" };
+                    let sign = if b.shift_us < 0 { '-' } else { '+' };
+                    let by = Micros(b.shift_us.saturating_abs());
+                    if b.shift_us == 0 {
+                        format!("{what} {}", b.expr)
+                    } else {
+                        format!("{what} {} {sign} {by}", b.expr)
+                    }
+                };
+                format!(" {}", t.bounds.iter().map(bound).collect::<Vec<_>>().join(" "))
+            }
             OpSpec::Project(p) => {
                 let columns: Vec<String> = p
                     .exprs
@@ -62,7 +78,10 @@ impl StreamNode {
                 format!(" {}", columns.join(", "))
             }
             OpSpec::Repeat(r) => format!(" {}", column(input, r.count)),
-            OpSpec::Unnest(u) => format!(" {}", columns(input, &u.columns)),
+            OpSpec::Unnest(u) => {
+                let outer = if u.preserve_nulls { " outer" } else { "" };
+                format!("{outer} {}", columns(input, &u.columns))
+            }
             OpSpec::Aggregate(a) => {
                 let mut text = format!(" group={}", columns(input, &a.group));
                 let calls: Vec<String> = a.calls.iter().map(|c| call(input, c)).collect();
@@ -113,6 +132,25 @@ impl StreamNode {
                     let _ = write!(text, " offset={}", t.offset);
                 }
                 text
+            }
+            OpSpec::Over(o) => {
+                let order: Vec<String> = o.order.iter().map(|o| sort(input, o)).collect();
+                let functions: Vec<&str> = o.stages.iter().flatten().map(|f| f.name()).collect();
+                let partition = columns(input, &o.partition);
+                format!(" partition={partition} order=[{}] functions=[{}]", order.join(", "), functions.join(", "))
+            }
+            OpSpec::Recursive(r) => (if r.distinct { " union" } else { " union all" }).to_string(),
+            OpSpec::StepInput(0) => " rows found last".to_string(),
+            OpSpec::StepInput(n) => format!(" {n}"),
+            OpSpec::GroupTopN(t) => {
+                let order: Vec<String> = t.order.iter().map(|o| sort(input, o)).collect();
+                let kind = match t.kind {
+                    RankKind::RowNumber => "row_number",
+                    RankKind::Rank => "rank",
+                    RankKind::DenseRank => "dense_rank",
+                };
+                let partition = columns(input, &t.partition);
+                format!(" partition={partition} order=[{}] {kind}<={}", order.join(", "), t.limit)
             }
             OpSpec::Exchange(e) => format!(" {}", spread(&self.schema, &e.to)),
             OpSpec::Materialize(m) => format!(" {}", m.name),

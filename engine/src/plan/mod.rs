@@ -10,9 +10,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::window::WindowExpr;
 
 /// A bound expression over the operator's input columns.
 pub type ExprRef = Arc<dyn PhysicalExpr>;
+
+/// A bound window function over rows of one partition in order.
+pub type WindowRef = Arc<dyn WindowExpr>;
 
 /// A node of the plan: an operator, its inputs and what is known of its output.
 #[derive(Debug, Clone)]
@@ -102,6 +106,8 @@ pub enum OpSpec {
     Values(ValuesSpec),
     /// Keeps rows for which a predicate is true.
     Filter(FilterSpec),
+    /// Lets rows in and out as time goes on.
+    Temporal(TemporalSpec),
     /// Computes columns.
     Project(ProjectSpec),
     /// One row per element of list columns.
@@ -118,6 +124,14 @@ pub enum OpSpec {
     Distinct,
     /// ORDER BY … LIMIT … OFFSET.
     TopN(TopNSpec),
+    /// Window functions.
+    Over(OverSpec),
+    /// Top-n per group.
+    GroupTopN(GroupTopNSpec),
+    /// WITH RECURSIVE.
+    Recursive(RecursiveSpec),
+    /// Within the step of a recursion: rows of an input of it, or those found last.
+    StepInput(usize),
     /// Moves rows to the tasks that need them.
     Exchange(ExchangeSpec),
     /// Keeps the result readable.
@@ -171,6 +185,24 @@ pub struct ValuesSpec {
 pub struct FilterSpec {
     /// Boolean; NULL drops the row.
     pub predicate: ExprRef,
+}
+
+/// Conditions on `now()`; a row is in while all hold.
+#[derive(Debug, Clone)]
+pub struct TemporalSpec {
+    /// The conditions.
+    pub bounds: Vec<TemporalBound>,
+}
+
+/// A bound of the times at which a row is in.
+#[derive(Debug, Clone)]
+pub struct TemporalBound {
+    /// A time of the row (microseconds).
+    pub expr: ExprRef,
+    /// Microseconds between it and the bound.
+    pub shift_us: i64,
+    /// The row leaves then; else it enters then.
+    pub leave: bool,
 }
 
 /// Output columns.
@@ -320,6 +352,59 @@ pub struct TopNSpec {
     pub limit: Option<usize>,
 }
 
+/// Window functions (OVER): one column each, after the input's.
+#[derive(Debug, Clone)]
+pub struct OverSpec {
+    /// PARTITION BY.
+    pub partition: Vec<usize>,
+    /// ORDER BY; the longest of all functions, which the others' begin.
+    pub order: Vec<OrderBy>,
+    /// The functions, in the order of their columns; those of a stage may read the columns of
+    /// earlier stages.
+    pub stages: Vec<Vec<WindowRef>>,
+}
+
+/// The rows of each partition whose number or rank is at most `limit`.
+#[derive(Debug, Clone)]
+pub struct GroupTopNSpec {
+    /// PARTITION BY.
+    pub partition: Vec<usize>,
+    /// ORDER BY; what `row_number` needs is without ties but for equal rows.
+    pub order: Vec<OrderBy>,
+    /// How rows are ranked.
+    pub kind: RankKind,
+    /// Greatest rank.
+    pub limit: usize,
+    /// Whether the rank is a column, after the input's.
+    pub with_rank: bool,
+    /// Whether the input is append-only.
+    pub append_only_input: bool,
+}
+
+/// WITH RECURSIVE. The first input is the term without recursion, the others are the relations
+/// that the recursive term reads besides itself; all in one task.
+#[derive(Debug, Clone)]
+pub struct RecursiveSpec {
+    /// The recursive term; its leaves are [`OpSpec::StepInput`]: 0 for the rows found last, else
+    /// the number of an input.
+    pub step: Box<StreamNode>,
+    /// UNION: each row once.
+    pub distinct: bool,
+    /// New rows of the other inputs take nothing back that the step gave.
+    pub monotone: bool,
+}
+
+/// How rows are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RankKind {
+    /// One after the other.
+    RowNumber,
+    /// Peers alike, by the rows before them.
+    Rank,
+    /// Peers alike, by the groups of peers before them.
+    DenseRank,
+}
+
 /// One sort column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderBy {
@@ -364,6 +449,7 @@ impl OpSpec {
             Self::Scan(_) => "Scan",
             Self::Values(_) => "Values",
             Self::Filter(_) => "Filter",
+            Self::Temporal(_) => "Temporal",
             Self::Project(_) => "Project",
             Self::Unnest(_) => "Unnest",
             Self::Repeat(_) => "Repeat",
@@ -372,6 +458,10 @@ impl OpSpec {
             Self::Union => "Union",
             Self::Distinct => "Distinct",
             Self::TopN(_) => "TopN",
+            Self::Over(_) => "Over",
+            Self::GroupTopN(_) => "GroupTopN",
+            Self::Recursive(_) => "Recursive",
+            Self::StepInput(_) => "StepInput",
             Self::Exchange(_) => "Exchange",
             Self::Materialize(_) => "Materialize",
             Self::Sink(_) => "Sink",

@@ -122,7 +122,7 @@ struct Cluster<'a> {
 }
 
 fn first_tick() -> Tick {
-    Tick { incarnation: 1, term: 1, epoch: 0, now_us: 946_684_800_000_000 }
+    Tick { incarnation: 1, term: 1, epoch: 0, opened_us: 946_684_799_999_999, now_us: 946_684_800_000_000 }
 }
 
 /// Runs `setup` with `faults` (without: no snapshots at all); `repeat` gives the records of a run
@@ -141,7 +141,7 @@ pub fn run(setup: &Setup, seed: u64, faults: Option<&Faults>, repeat: Option<&Hi
         stores.insert(*id, store);
     }
     for epoch in 1..setup.start {
-        last = Tick { epoch, now_us: last.now_us + 1, ..last };
+        last = Tick { epoch, opened_us: last.now_us, now_us: last.now_us + 1, ..last };
         for (id, s) in &setup.scripts {
             for p in 0..s.partitions {
                 stores[id].apply(p, &barrier(last), s.at(epoch, p))?;
@@ -319,7 +319,7 @@ impl Cluster<'_> {
                     return;
                 }
                 let now_us = self.clock.now_us().max(self.last.now_us + 1);
-                Tick { epoch: self.last.epoch + 1, now_us, ..self.last }
+                Tick { epoch: self.last.epoch + 1, opened_us: self.last.now_us, now_us, ..self.last }
             }
         };
         self.last = tick;

@@ -129,6 +129,21 @@ impl Tables {
         }
     }
 
+    /// Lends `count` tables from `first` on to an operator within an operator; empty ones stand
+    /// in their places until [`Self::take_back`].
+    pub(crate) fn lend(&mut self, first: usize, count: usize) -> Self {
+        let end = first.saturating_add(count).min(self.tables.len());
+        let lent = self.tables.get_mut(first..end).into_iter().flatten();
+        Self { tables: lent.map(|t| std::mem::replace(t, Table::Ordered(OrderedTable::new()))).collect() }
+    }
+
+    /// Takes back what was lent from `first` on.
+    pub(crate) fn take_back(&mut self, first: usize, lent: Self) {
+        for (place, table) in self.tables.iter_mut().skip(first).zip(lent.tables) {
+            *place = table;
+        }
+    }
+
     /// All tables, to borrow several at once.
     pub fn all(&mut self) -> &mut [Table] {
         &mut self.tables

@@ -285,6 +285,12 @@ impl OrderedTable {
         self.delete_range(prefix, end.as_deref())
     }
 
+    /// Removes the keys `>= from` that start with `prefix`; their number.
+    pub fn delete_prefix_from(&mut self, prefix: &[u8], from: &[u8]) -> usize {
+        let end = successor(prefix);
+        self.delete_range(from, end.as_deref())
+    }
+
     /// The present state, for reading it while the table goes on.
     pub fn freeze(&self) -> FrozenOrdered {
         self.view.clone()

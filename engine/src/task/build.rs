@@ -18,6 +18,7 @@ use crate::checkpoint::SnapshotStore;
 use crate::connector::{OnError, SinkWriter, SourceConnector};
 use crate::env::Clock;
 use crate::exchange::{Channel, HandOver, Receiver, Router, Sender, Spill};
+use crate::operator::recursive::{Recursive, Step, StepLeaf, StepOp};
 use crate::operator::sink::SinkTarget;
 use crate::operator::{self, Operator};
 use crate::plan::fragment::{Fragment, FragmentGraph};
@@ -514,6 +515,21 @@ impl Builder<'_> {
         }))
     }
 
+    /// The operators of a recursive term.
+    fn step(&mut self, node: &StreamNode, parent: Option<(usize, usize)>, step: &mut Step) -> Result<()> {
+        if let OpSpec::StepInput(input) = node.op {
+            step.leaves.push(StepLeaf { input, parent });
+            return Ok(());
+        }
+        let op = self.operator(node)?;
+        step.ops.push(StepOp { op, parent });
+        let at = step.ops.len() - 1;
+        for (port, input) in node.inputs.iter().enumerate() {
+            self.step(input, Some((at, port)), step)?;
+        }
+        Ok(())
+    }
+
     fn operator(&mut self, node: &StreamNode) -> Result<Box<dyn Operator>> {
         let input = |i: usize| -> Result<SchemaRef> {
             node.inputs
@@ -525,6 +541,7 @@ impl Builder<'_> {
         Ok(match &node.op {
             OpSpec::Values(s) => Box::new(operator::values::Values::new(s.clone())),
             OpSpec::Filter(s) => Box::new(operator::filter::Filter::new(s.clone())),
+            OpSpec::Temporal(s) => Box::new(operator::temporal::Temporal::new(s.clone(), out)?),
             OpSpec::Project(s) => Box::new(operator::project::Project::new(s.clone(), out)?),
             OpSpec::Unnest(s) => Box::new(operator::unnest::Unnest::new(s.clone(), out)),
             OpSpec::Repeat(s) => Box::new(operator::repeat::Repeat::new(s.clone(), out)),
@@ -552,6 +569,20 @@ impl Builder<'_> {
                 Box::new(operator::distinct::Distinct::new(out, append_only)?)
             }
             OpSpec::TopN(s) => Box::new(operator::topn::TopN::new(s.clone(), out)?),
+            OpSpec::Recursive(s) => {
+                let inputs = node.inputs.iter().map(|n| n.schema.clone()).collect::<Vec<_>>();
+                let mut step = Step { ops: Vec::new(), leaves: Vec::new() };
+                self.step(&s.step, None, &mut step)?;
+                // Built consumers first; run producers first.
+                let n = step.ops.len();
+                step.ops.reverse();
+                let renumber = |p: Option<(usize, usize)>| p.map(|(op, port)| (n - 1 - op, port));
+                step.ops.iter_mut().for_each(|o| o.parent = renumber(o.parent));
+                step.leaves.iter_mut().for_each(|l| l.parent = renumber(l.parent));
+                Box::new(Recursive::new(step, s.distinct, s.monotone, &inputs, out)?)
+            }
+            OpSpec::GroupTopN(s) => Box::new(operator::group_topn::GroupTopN::new(s.clone(), input(0)?, out)?),
+            OpSpec::Over(s) => Box::new(operator::over::Over::new(s.clone(), input(0)?, out)?),
             OpSpec::Materialize(s) => {
                 let store = self.job.ctx.target.clone();
                 let store = store.ok_or_else(|| SpateError::internal(format!("no store for {}", s.name)))?;
@@ -562,7 +593,7 @@ impl Builder<'_> {
                 let target = target.ok_or_else(|| SpateError::internal(format!("sink {} has no writer", s.name)))?;
                 Box::new(operator::sink::Sink::new(target, node.inputs.iter().all(|n| n.props.append_only)))
             }
-            OpSpec::Source(_) | OpSpec::Scan(_) | OpSpec::Exchange(_) => {
+            OpSpec::Source(_) | OpSpec::Scan(_) | OpSpec::Exchange(_) | OpSpec::StepInput(_) => {
                 return Err(SpateError::internal(format!("{} is a leaf", node.op.name())));
             }
         })

@@ -137,6 +137,8 @@ pub struct Task {
     phase: Phase,
     charged: usize,
     out: Output,
+    /// It has told a time at which its output changes.
+    timed: bool,
 }
 
 impl Task {
@@ -157,7 +159,7 @@ impl Task {
             }
         }
         let n = parts.leaves.len();
-        Ok(Self { parts, epoch, phase: Phase::Input(vec![None; n]), charged: 0, out: Output::default() })
+        Ok(Self { parts, epoch, phase: Phase::Input(vec![None; n]), charged: 0, out: Output::default(), timed: false })
     }
 
     /// The task's name.
@@ -334,6 +336,11 @@ impl Task {
             let tables = self.parts.ops.iter_mut().map(|n| n.tables.snapshot(full)).collect::<Result<Vec<_>>>()?;
             let leaves = self.parts.leaves.iter().map(|l| l.leaf.state()).collect();
             store.add(self.parts.id, TaskSnapshot { epoch, full, tables, leaves });
+        }
+        let due = self.parts.ops.iter_mut().filter_map(|n| n.op.due(&mut n.tables)).min();
+        if due.is_some() || self.timed {
+            self.timed = due.is_some();
+            self.parts.events.due(self.parts.id, epoch, due);
         }
         if caught_up {
             let ended = barrier.watermark == WATERMARK_MAX;

@@ -53,6 +53,10 @@ pub trait Events: Send + Sync {
     /// Rows that a source accepted, in the projected schema (only if asked for).
     fn accepted(&self, _task: TaskId, _leaf: usize, _epoch: Epoch, _rows: &RecordBatch) {}
 
+    /// After `epoch`, what a task puts out changes at this time though no input comes; `None` if
+    /// it no longer does. Told before `completed`, and only by tasks that ever wait for a time.
+    fn due(&self, _task: TaskId, _epoch: Epoch, _at_us: Option<i64>) {}
+
     /// The inputs of a task have all caught up (backfill done), or ended for good (`ended`).
     fn caught_up(&self, task: TaskId, epoch: Epoch, ended: bool);
 

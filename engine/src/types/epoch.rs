@@ -24,6 +24,8 @@ pub struct Tick {
     pub term: u32,
     /// The epoch that this tick closes.
     pub epoch: Epoch,
+    /// Time of the tick that opened the epoch, the one before this; what `now()` is in it.
+    pub opened_us: i64,
     /// Time of the tick in microseconds since 1970-01-01 UTC; strictly rises.
     pub now_us: i64,
 }

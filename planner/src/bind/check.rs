@@ -30,10 +30,6 @@ pub(super) fn query(query: &ast::Query, continuous: bool) -> Result<()> {
 pub(super) fn continuous_plan(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     let walked = plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::RecursiveQuery(_) = node {
-            refused = Some(not_yet("WITH RECURSIVE"));
-            return Ok(TreeNodeRecursion::Stop);
-        }
         node.apply_expressions(|e| {
             e.apply(|e| {
                 refused = continuous_expr(e);
@@ -93,13 +89,12 @@ fn continuous_expr(e: &Expr) -> Option<SpateError> {
             if CLOCK_FUNCTIONS.contains(&name) {
                 return Some(clock(name));
             }
-            if f.func.signature().volatility == Volatility::Volatile {
+            if f.func.signature().volatility == Volatility::Volatile && name != super::now::EPOCH_TIME {
                 return Some(volatile(name));
             }
             None
         }
         Expr::HigherOrderFunction(_) | Expr::Lambda(_) | Expr::LambdaVariable(_) => Some(not_yet("a lambda function")),
-        Expr::WindowFunction(_) => Some(not_yet("a window function (OVER)")),
         Expr::ScalarVariable(..) => Some(not_yet("a variable")),
         Expr::Placeholder(p) => {
             Some(SpateError::unsupported(format!("parameter {} cannot be used in a continuous query", p.id)))
@@ -114,6 +109,7 @@ fn not_yet(what: &str) -> SpateError {
 
 fn clock(name: &str) -> SpateError {
     SpateError::unsupported(format!("{name}() cannot be used in a continuous query: its value changes with time"))
+        .with_hint("WHERE may compare a time with now(), as in ts > now() - INTERVAL '1 hour'")
 }
 
 fn volatile(name: &str) -> SpateError {
@@ -175,11 +171,6 @@ impl Visitor for Refuser {
         refuse_if(q.settings.is_some(), || at_span(ignored("SETTINGS"), at))?;
         refuse_if(q.format_clause.is_some(), || at_span(ignored("FORMAT"), at))?;
         refuse_if(q.fetch.is_some(), || at_span(ignored("FETCH"), at).with_hint("use LIMIT"))?;
-        if self.continuous
-            && let Some(with) = &q.with
-        {
-            refuse_if(with.recursive, || at_span(not_yet("WITH RECURSIVE"), with.span()))?;
-        }
         self.set_expr(&q.body)
     }
 
@@ -200,8 +191,6 @@ impl Visitor for Refuser {
         if !self.continuous {
             return ControlFlow::Continue(());
         }
-        refuse_if(matches!(s.distinct, Some(ast::Distinct::On(_))), || at_span(not_yet("SELECT DISTINCT ON"), at))?;
-        refuse_if(s.qualify.is_some(), || at_span(not_yet("QUALIFY"), at))?;
         if let ast::GroupByExpr::Expressions(exprs, modifiers) = &s.group_by {
             refuse_if(!modifiers.is_empty(), || at_span(not_yet("a GROUP BY modifier"), at))?;
             for e in exprs {
@@ -228,11 +217,14 @@ impl Visitor for Refuser {
                 json_path,
                 sample,
                 index_hints,
+                name,
+                args,
                 ..
             } => {
+                let rows = args.is_some() && super::series::gives_rows(name);
                 refuse_if(sample.is_some(), || at_span(ignored("TABLESAMPLE"), at))?;
                 refuse_if(version.is_some(), || at_span(ignored("a table version (FOR SYSTEM_TIME AS OF)"), at))?;
-                refuse_if(*with_ordinality, || at_span(ignored("WITH ORDINALITY"), at))?;
+                refuse_if(*with_ordinality && !rows, || at_span(ignored("WITH ORDINALITY"), at))?;
                 refuse_if(!with_hints.is_empty() || !index_hints.is_empty(), || at_span(ignored("a table hint"), at))?;
                 refuse_if(!partitions.is_empty(), || at_span(ignored("PARTITION"), at))?;
                 refuse_if(json_path.is_some(), || at_span(ignored("a JSON path after a table"), at))
@@ -240,8 +232,14 @@ impl Visitor for Refuser {
             ast::TableFactor::Derived { sample, .. } => {
                 refuse_if(sample.is_some(), || at_span(ignored("TABLESAMPLE"), at))
             }
-            ast::TableFactor::Function { with_ordinality, .. } | ast::TableFactor::UNNEST { with_ordinality, .. } => {
-                refuse_if(*with_ordinality, || at_span(ignored("WITH ORDINALITY"), at))
+            ast::TableFactor::Function { name, with_ordinality, .. } => {
+                let rows = super::series::gives_rows(name);
+                refuse_if(*with_ordinality && !rows, || at_span(ignored("WITH ORDINALITY"), at))
+            }
+            ast::TableFactor::UNNEST { array_exprs, with_ordinality, .. } => {
+                refuse_if(*with_ordinality && array_exprs.len() > 1, || {
+                    at_span(ignored("WITH ORDINALITY of several arrays"), at)
+                })
             }
             _ => ControlFlow::Continue(()),
         }
@@ -252,10 +250,11 @@ impl Visitor for Refuser {
             return ControlFlow::Continue(());
         }
         let refused = match e {
-            ast::Expr::Function(f) if f.over.is_some() => Some(not_yet("a window function (OVER)")),
             ast::Expr::Function(f) => {
                 let name = f.name.to_string().to_ascii_lowercase();
-                if CLOCK_FUNCTIONS.contains(&name.as_str()) {
+                // Whether now() stands in a temporal filter shows in the plan.
+                let now = matches!(name.as_str(), "now" | "current_timestamp");
+                if CLOCK_FUNCTIONS.contains(&name.as_str()) && !now {
                     Some(clock(&name))
                 } else if RANDOM_FUNCTIONS.contains(&name.as_str()) {
                     Some(volatile(&name))

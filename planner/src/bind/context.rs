@@ -15,7 +15,7 @@ use spate_engine::types::error::{ErrorKind, SpateError};
 use super::joins::MergedColumns;
 use super::types::SqlTypes;
 use super::windows::WindowTables;
-use super::{RelationSource, Resolver};
+use super::{RelationSource, Resolver, WorkTable};
 use crate::catalog::RelationKind;
 
 /// Every function there is, by name and alias.
@@ -65,6 +65,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
         }
     }
     for udf in datafusion_functions_window::all_default_window_functions() {
+        let udf = super::bigint::counting(udf);
         for name in std::iter::once(udf.name()).chain(udf.aliases().iter().map(String::as_str)) {
             f.window.insert(name.to_string(), Arc::clone(&udf));
         }
@@ -138,14 +139,11 @@ impl ContextProvider for Context<'_> {
 
     fn get_table_function_source(&self, name: &str, _args: Vec<Expr>) -> Result<Arc<dyn TableSource>> {
         let lower = name.to_ascii_lowercase();
-        Err(match lower.as_str() {
-            "generate_series" | "range" => {
-                SpateError::unsupported(format!("table function \"{lower}\" is not supported yet"))
-                    .with_hint(format!("SELECT unnest({lower}(…)) gives the same rows"))
-            }
-            _ => SpateError::new(ErrorKind::NotFound, format!("table function \"{lower}\" does not exist")),
-        }
-        .into())
+        Err(SpateError::new(ErrorKind::NotFound, format!("table function \"{lower}\" does not exist")).into())
+    }
+
+    fn create_cte_work_table(&self, name: &str, schema: SchemaRef) -> Result<Arc<dyn TableSource>> {
+        Ok(Arc::new(WorkTable::new(name, schema)))
     }
 
     fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
@@ -161,6 +159,9 @@ impl ContextProvider for Context<'_> {
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        if self.continuous && matches!(name, "now" | "current_timestamp") {
+            return Some(super::now::now());
+        }
         FUNCTIONS.scalar.get(name).cloned()
     }
 

@@ -5,6 +5,7 @@
 //! The bound plan is the definition of the query: the stream plan is lowered from it, and
 //! the batch oracle runs it. So whatever changes results happens here, not later.
 
+pub(crate) mod bigint;
 mod check;
 mod columns;
 mod context;
@@ -13,8 +14,11 @@ pub mod functions;
 mod joins;
 mod math;
 mod names;
+pub(crate) mod now;
+mod series;
 mod types;
 mod windows;
+mod work_table;
 
 use std::any::Any;
 use std::fmt;
@@ -37,6 +41,8 @@ use crate::rules::guard::ErrorCounter;
 pub use columns::bind_columns;
 pub use errors::bind_error;
 pub use names::without_marks;
+pub use now::with_now;
+pub use work_table::{WorkTable, rewrite_work_tables};
 
 /// Views may stand on views this deep.
 const MAX_VIEW_DEPTH: usize = 32;
@@ -125,12 +131,16 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     check::plan(&plan)?;
     let plan = crate::rules::subquery::to_joins(plan).map_err(bind_error)?;
     let plan = in_microseconds(plan).map_err(bind_error)?;
+    let plan = crate::rules::lateral::inline(plan).map_err(bind_error)?;
+    let plan = crate::rules::windows::distinct_on(plan).map_err(bind_error)?;
     match mode {
-        BindMode::AdHoc => Ok(plan),
+        BindMode::AdHoc => crate::rules::windows::define(plan, None).map_err(bind_error),
         BindMode::Continuous { errors } => {
+            let plan = crate::rules::temporal::define(plan).map_err(bind_error)?;
             check::continuous_plan(&plan)?;
             let plan = crate::rules::limit::order_limits(plan).map_err(bind_error)?;
-            crate::rules::guard::guard(plan, errors).map_err(bind_error)
+            let plan = crate::rules::guard::guard(plan, errors).map_err(bind_error)?;
+            crate::rules::windows::define(plan, Some(errors)).map_err(bind_error)
         }
     }
 }
@@ -206,6 +216,7 @@ fn plan_query(
     let mut query = query.clone();
     names::name_columns(&mut query);
     joins::fold(&mut query);
+    series::rewrite(&mut query);
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
     let statement = ast::Statement::Query(Box::new(query));

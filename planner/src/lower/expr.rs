@@ -14,12 +14,22 @@ use spate_engine::types::error::{Result, SpateError};
 
 use super::unaliased;
 use crate::bind::functions::{HOP_STARTS, TUMBLE_START, WINDOW_END};
+use crate::bind::now::shift_of;
 
 /// The physical form of `e` over rows of `input`.
 pub(super) fn physical(e: &Expr, input: &DFSchema) -> Result<ExprRef> {
     refuse_subquery(e)?;
+    refuse_clock(e)?;
     create_physical_expr(e, input, &ExecutionProps::new(), &PhysicalPlanningContext::default())
         .map_err(crate::bind::bind_error)
+}
+
+/// Temporal filters are taken apart before; nothing else can know the time.
+fn refuse_clock(e: &Expr) -> Result<()> {
+    match e.exists(|e| Ok(shift_of(e).is_some())).map_err(crate::bind::bind_error)? {
+        true => Err(SpateError::unsupported(format!("now() is not supported here in a continuous query: {e}"))),
+        false => Ok(()),
+    }
 }
 
 fn refuse_subquery(e: &Expr) -> Result<()> {

@@ -10,6 +10,12 @@ use super::{Lowered, Lowerer, expr};
 
 impl Lowerer {
     pub(super) fn filter(&self, f: &Filter, on_close: bool) -> Result<Lowered> {
+        if let Some(timed) = self.temporal(f, on_close)? {
+            return Ok(timed);
+        }
+        if !on_close && let Some(top) = self.group_topn(f, |_| true)? {
+            return Ok(top);
+        }
         let input = self.node(&f.input, on_close)?;
         let predicate = expr::physical(&f.predicate, f.input.schema())?;
         let node = StreamNode {

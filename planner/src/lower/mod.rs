@@ -6,15 +6,20 @@ mod aggregate;
 mod distinct;
 mod expr;
 mod filter;
+mod group_topn;
 mod interval;
 mod join;
+mod over;
 mod project;
+mod recursive;
 mod scan;
+mod temporal;
 mod topn;
 mod union;
 mod unnest;
 mod values;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -64,7 +69,7 @@ pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
         return Err(SpateError::invalid("parallelism must be at least 1"));
     }
     let plan = fill_empty(plan.clone())?;
-    let lowerer = Lowerer { parallelism: options.parallelism };
+    let lowerer = Lowerer { parallelism: options.parallelism, step: None };
     let top = lowerer.node(&plan, options.emit_on_window_close)?.node;
     Ok(match &options.target {
         Target::Materialize { id, name } => {
@@ -94,12 +99,19 @@ impl From<StreamNode> for Lowered {
 
 pub(crate) struct Lowerer {
     parallelism: usize,
+    /// Within the recursive term of WITH RECURSIVE.
+    step: Option<Rc<recursive::StepScope>>,
 }
 
 impl Lowerer {
     /// Lowers a node. `on_close` asks for results only when windows close; it goes down
     /// to the topmost stateful operator, which must be a windowed aggregate.
     pub(crate) fn node(&self, plan: &LogicalPlan, on_close: bool) -> Result<Lowered> {
+        if let Some(scope) = &self.step
+            && let Some(done) = self.step(scope, plan)?
+        {
+            return Ok(done);
+        }
         match plan {
             LogicalPlan::Projection(p) => self.project(p, on_close),
             LogicalPlan::Filter(f) => self.filter(f, on_close),
@@ -115,12 +127,17 @@ impl Lowerer {
             ))
             .with_hint("GROUP BY window_start, window_end of TUMBLE(…) or HOP(…)")),
             LogicalPlan::TableScan(t) => self.scan(t),
-            LogicalPlan::Join(j) => self.join(j),
+            LogicalPlan::Join(j) => match self.timed_join(j)? {
+                Some(timed) => Ok(timed),
+                None => self.join(j),
+            },
             LogicalPlan::Union(u) => self.union(u),
             LogicalPlan::Distinct(d) => self.distinct(d),
             LogicalPlan::Limit(l) => self.topn(l),
             // Rows have no order in a stream, unless a LIMIT reads it.
             LogicalPlan::Sort(s) => self.node(&s.input, on_close),
+            LogicalPlan::Window(w) => self.over(w),
+            LogicalPlan::RecursiveQuery(r) => self.recursive(r),
             LogicalPlan::Unnest(u) => self.unnest(u),
             LogicalPlan::Values(v) => self.values(v),
             LogicalPlan::EmptyRelation(e) => self.empty(e),

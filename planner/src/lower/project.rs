@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use datafusion_common::Column;
 use datafusion_expr::{LogicalPlan, Projection};
 use spate_engine::plan::{Distribution, ExprRef, OpSpec, ProjectSpec, Properties, StreamNode, WatermarkColumn};
 use spate_engine::types::error::Result;
@@ -16,7 +17,15 @@ impl Lowerer {
         {
             return self.constant_rows(p, e.produce_one_row);
         }
-        let input = self.node(&p.input, on_close)?;
+        let read = |c: &Column| p.expr.iter().any(|e| e.column_refs().contains(c));
+        let top = match p.input.as_ref() {
+            LogicalPlan::Filter(f) if !on_close => self.group_topn(f, read)?,
+            _ => None,
+        };
+        let input = match top {
+            Some(top) => top,
+            None => self.node(&p.input, on_close)?,
+        };
         let schema = stream_schema(&LogicalPlan::Projection(p.clone()));
         let from = p.input.schema();
         let mut plain = Vec::with_capacity(p.expr.len());

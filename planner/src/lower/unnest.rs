@@ -17,8 +17,10 @@ impl Lowerer {
         if !u.struct_type_columns.is_empty() {
             return Err(refuse("unnest of a struct"));
         }
-        if u.options.preserve_nulls() || u.options.expand_empty_as_null() {
-            return Err(refuse("unnest that keeps rows without elements"));
+        // Rows without elements are kept, or all of them go.
+        let preserve_nulls = u.options.preserve_nulls();
+        if preserve_nulls != u.options.expand_empty_as_null() {
+            return Err(refuse("unnest that keeps NULL but not empty lists"));
         }
         if let Some(repeated) = self.repeat(u)? {
             return Ok(repeated);
@@ -64,7 +66,7 @@ impl Lowerer {
         };
         let props = Properties { append_only: from.append_only, stream_key, watermarks, distribution };
         let node = StreamNode {
-            op: OpSpec::Unnest(UnnestSpec { columns, preserve_nulls: false }),
+            op: OpSpec::Unnest(UnnestSpec { columns, preserve_nulls }),
             schema,
             props,
             inputs: vec![input.node],

@@ -1,10 +1,14 @@
-//! Rewrites of the bound plan: those that define results (`guard`, `limit`, `set_ops`,
-//! `subquery`; run while binding) and the optimizer of continuous plans, which must not change any.
+//! Rewrites of the bound plan: those that define results (`guard`, `lateral`, `limit`, `set_ops`,
+//! `subquery`, `windows`; run while binding) and the optimizer of continuous plans, which must not
+//! change any.
 
 pub mod guard;
+pub(crate) mod lateral;
 pub(crate) mod limit;
 pub(crate) mod set_ops;
 pub(crate) mod subquery;
+pub(crate) mod temporal;
+pub(crate) mod windows;
 
 use std::sync::Arc;
 

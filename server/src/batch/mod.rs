@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
+use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::{SessionConfig, SessionContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -15,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use spate_engine::types::{Result, SpateError};
-use spate_planner::bind::{bind_error, rewrite_scans};
+use spate_planner::bind::{bind_error, rewrite_scans, rewrite_work_tables};
 use spate_planner::catalog::Relation;
 use tokio::runtime::Runtime;
 
@@ -61,6 +62,9 @@ impl Batch {
         mut provide: impl FnMut(&Arc<Relation>) -> Result<Arc<dyn TableProvider>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = rewrite_scans(plan, |r| Ok(provider_as_source(provide(r)?)))?;
+        let plan = rewrite_work_tables(plan, |name, schema| {
+            provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
+        })?;
         let state = self.context.state();
         let plan = state.optimize(&plan).map_err(bind_error)?;
         state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)

@@ -13,6 +13,9 @@ use spate_engine::task::TaskId;
 use spate_engine::task::ticks::MAX_IN_FLIGHT;
 use spate_engine::types::{Epoch, Tick};
 
+/// Longest sleep until a time of the wall clock.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
 /// Time as the driver sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
@@ -62,6 +65,8 @@ pub struct Coordinator {
     visible: Epoch,
     /// When the next tick is due, if any is wanted.
     due: Option<Duration>,
+    /// When, by the wall clock, tasks change their output though no input comes.
+    times: BTreeMap<TaskId, i64>,
     /// No ticks while a job is being added.
     paused: bool,
 }
@@ -71,11 +76,12 @@ impl Coordinator {
     pub fn new(interval: Duration) -> Self {
         Self {
             interval,
-            last: Tick { incarnation: 1, term: 1, epoch: 0, now_us: i64::MIN },
+            last: Tick { incarnation: 1, term: 1, epoch: 0, opened_us: i64::MIN, now_us: i64::MIN },
             jobs: BTreeMap::new(),
             recorded: 0,
             visible: 0,
             due: None,
+            times: BTreeMap::new(),
             paused: false,
         }
     }
@@ -132,7 +138,35 @@ impl Coordinator {
         {
             actions.push(Action::WakeAt(d));
         }
+        actions.extend(self.wait_for_time(now));
         actions
+    }
+
+    /// A task changes its output at this time though no input comes, or no longer does.
+    pub fn timed(&mut self, task: TaskId, at_us: Option<i64>, now: Now) -> Vec<Action> {
+        match at_us {
+            Some(at) if self.jobs.contains_key(&task.job) => drop(self.times.insert(task, at)),
+            _ => drop(self.times.remove(&task)),
+        }
+        self.wait_for_time(now)
+    }
+
+    /// Ticks if the open epoch, or one opened now, would show a row entering or leaving; wakes
+    /// up for the first one later. An epoch in flight that shows it is enough.
+    fn wait_for_time(&mut self, now: Now) -> Vec<Action> {
+        let opened = self.last.opened_us;
+        let Some(at) = self.times.values().copied().filter(|t| *t > opened || self.last.epoch == 0).min() else {
+            return Vec::new();
+        };
+        let wait = u64::try_from(at.saturating_sub(now.wall_us.max(self.last.now_us))).unwrap_or(0);
+        if wait > 0 {
+            // The wall clock may be set meanwhile: look again now and then.
+            return vec![Action::WakeAt(now.mono + Duration::from_micros(wait).min(LOOK_AGAIN))];
+        }
+        if self.due.is_none_or(|d| d > now.mono) {
+            self.due = Some(now.mono);
+        }
+        self.tick_if_due(now)
     }
 
     /// Holds ticks back until [`Coordinator::resume`].
@@ -157,6 +191,7 @@ impl Coordinator {
     /// Forgets a job: it was dropped, or it failed.
     pub fn remove_job(&mut self, id: u64, now: Now) -> Vec<Action> {
         self.jobs.remove(&id);
+        self.times.retain(|t, _| t.job != id);
         self.advance(now)
     }
 
@@ -207,9 +242,12 @@ impl Coordinator {
         }
         self.due = None;
         self.last.epoch += 1;
-        self.last.now_us = now.wall_us.max(self.last.now_us.saturating_add(1));
+        let before = self.last.now_us;
+        self.last.now_us = now.wall_us.max(before.saturating_add(1));
+        self.last.opened_us = if before == i64::MIN { self.last.now_us.saturating_sub(1) } else { before };
         let mut actions = vec![Action::Tick(self.last)];
         actions.extend(self.advance(now));
+        actions.extend(self.wait_for_time(now));
         actions
     }
 }
@@ -281,6 +319,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_time_is_waited_for_and_shown_by_one_epoch() {
+        let mut c = Coordinator::new(Duration::from_millis(100));
+        c.add_job(1, JobTracking { start: 1, ticked: [].into(), terminals: [task(0)].into() });
+        c.want(true, at(0));
+        c.completed(task(0), 1, at(0));
+        let now = |wall_us, ms| Now { wall_us, mono: Duration::from_millis(ms) };
+        assert_eq!(c.timed(task(0), Some(5_000), now(2_000, 1)), vec![Action::WakeAt(Duration::from_millis(4))]);
+        assert!(c.is_quiet());
+        assert!(ticks(&c.timer(now(4_999, 3))).is_empty());
+        // One tick opens an epoch at that time, the next one closes it; then all is quiet again.
+        let actions = c.timer(now(5_000, 4));
+        assert_eq!(ticks(&actions), [2, 3]);
+        assert!(actions.iter().any(|a| matches!(a, Action::Tick(t) if t.epoch == 3 && t.opened_us == 5_000)));
+        assert!(ticks(&c.timer(now(9_000, 100))).is_empty());
+        c.completed(task(0), 3, now(9_000, 101));
+        assert!(c.timed(task(0), None, now(9_000, 102)).is_empty());
+        assert!(c.is_quiet());
+        // A time that is over already is shown at once, however long nothing happened.
+        assert_eq!(ticks(&c.timed(task(0), Some(8_000), now(9_000, 103))), [4, 5]);
+        c.remove_job(1, now(9_000, 104));
+        assert!(c.timed(task(0), Some(20_000), now(9_000, 105)).is_empty());
     }
 
     #[test]

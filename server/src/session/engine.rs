@@ -91,7 +91,11 @@ pub struct Progress {
 impl Engine {
     /// Starts the worker threads.
     pub fn open(config: EngineConfig) -> Result<Arc<Self>> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self::open_with_clock(config, Arc::new(SystemClock::new()))
+    }
+
+    /// Starts the worker threads, on this clock.
+    pub fn open_with_clock(config: EngineConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
         let threads = config.threads.max(1);
         let pool = Arc::new(Pool::new(threads, clock.clone())?);
         let worker = Worker::new(

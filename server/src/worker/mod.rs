@@ -69,6 +69,8 @@ pub struct Worker {
     /// What went wrong, for the system tables.
     pub logs: Logs,
     coordinator: Mutex<Coordinator>,
+    /// When the newest epochs were opened.
+    opened: Mutex<BTreeMap<Epoch, i64>>,
     jobs: Mutex<BTreeMap<u64, Job>>,
     /// Stores of all tables and views; those that DML writes are closed at every tick.
     stores: Mutex<BTreeMap<ObjectId, Store>>,
@@ -120,6 +122,7 @@ impl Worker {
             memory: MemoryAccount::new(memory_limit),
             logs: Logs::new(record_sources),
             coordinator: Mutex::new(Coordinator::new(interval)),
+            opened: Mutex::default(),
             jobs: Mutex::default(),
             stores: Mutex::default(),
             failed: Mutex::default(),
@@ -183,7 +186,18 @@ impl Worker {
                 }
             }
         }
+        let mut opened = self.opened.lock();
+        opened.insert(tick.epoch, tick.opened_us);
+        while opened.len() > OPENED_KEPT {
+            opened.pop_first();
+        }
+        drop(opened);
         self.board.post(tick);
+    }
+
+    /// What `now()` is in an epoch, if it is not long gone.
+    pub fn opened_us(&self, epoch: Epoch) -> Option<i64> {
+        self.opened.lock().get(&epoch).copied()
     }
 
     /// Newest epoch that readers may see.
@@ -405,6 +419,9 @@ impl Worker {
     }
 }
 
+/// Epochs whose time of opening is remembered.
+const OPENED_KEPT: usize = 256;
+
 struct Timer(Weak<Worker>);
 
 impl Runnable for Timer {
@@ -442,6 +459,10 @@ impl Events for Worker {
 
     fn closed(&self, task: TaskId, leaf: usize, tick: Tick, _: &[SplitRange]) {
         self.drive(|c, now| c.closed(task, leaf, tick.epoch, now));
+    }
+
+    fn due(&self, task: TaskId, _: Epoch, at_us: Option<i64>) {
+        self.drive(|c, now| c.timed(task, at_us, now));
     }
 
     fn completed(&self, task: TaskId, epoch: Epoch, _: Watermark) {

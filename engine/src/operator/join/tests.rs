@@ -21,7 +21,7 @@ use crate::types::Tick;
 /// What a barrier says in tests.
 pub(crate) fn info(epoch: u64) -> BarrierInfo<'static> {
     BarrierInfo {
-        tick: Tick { incarnation: 1, term: 1, epoch, now_us: epoch as i64 },
+        tick: Tick { incarnation: 1, term: 1, epoch, opened_us: epoch as i64 - 1, now_us: epoch as i64 },
         watermark: i64::MIN,
         input_watermarks: &[i64::MIN, i64::MIN],
     }

@@ -286,21 +286,17 @@ fn check(query: &Query) -> std::result::Result<(), &'static str> {
 
         fn pre_visit_table_factor(&mut self, t: &TableFactor) -> ControlFlow<()> {
             let found = match t {
-                TableFactor::Table { with_hints, partitions, sample, with_ordinality, index_hints, .. } => {
+                TableFactor::Table { with_hints, partitions, sample, index_hints, .. } => {
                     if !with_hints.is_empty() || !index_hints.is_empty() {
                         Some("WITH (…) after a table's name")
                     } else if !partitions.is_empty() {
                         Some("PARTITION after a table's name")
                     } else if sample.is_some() {
                         Some("TABLESAMPLE")
-                    } else if *with_ordinality {
-                        Some("WITH ORDINALITY")
                     } else {
                         None
                     }
                 }
-                TableFactor::UNNEST { with_ordinality: true, .. }
-                | TableFactor::Function { with_ordinality: true, .. } => Some("WITH ORDINALITY"),
                 TableFactor::UNNEST { with_offset: true, .. } => Some("UNNEST WITH OFFSET"),
                 TableFactor::Derived { sample: Some(_), .. } => Some("TABLESAMPLE"),
                 _ => None,
