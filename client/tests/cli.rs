@@ -107,3 +107,13 @@ fn nexmark_writes_every_format() {
     fails(&["generate", "nexmark", "--out", "/proc/no", "--events", "50"], 1, &["/proc/no"]);
     assert!(!Path::new("/proc/no").exists());
 }
+
+#[test]
+fn a_byte_order_mark_is_no_statement() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bom.sql");
+    std::fs::write(&path, "\u{feff}SELECT 1 AS a;\nSELECT x;\n").unwrap();
+    let output = spate(&["-f", path.to_str().unwrap(), "--format", "csv"]);
+    assert_eq!(text(&output.stdout), "a\n1\n");
+    assert!(text(&output.stderr).contains("bom.sql:2:8"), "{}", text(&output.stderr));
+}

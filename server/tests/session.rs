@@ -42,3 +42,31 @@ async fn a_view_follows_its_table() {
     assert_eq!(run(&mut s, "SELECT * FROM m ORDER BY p").await, expected);
     assert_eq!(engine.verify_views().await.unwrap(), 1);
 }
+
+/// A sink that could not write used to stop without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn flush_tells_of_a_sink_that_has_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = EngineConfig { threads: 2, base_dir: Some(folder.path().to_owned()), ..EngineConfig::default() };
+    let engine = Engine::open(config).unwrap();
+    let mut s = engine.session();
+    for (sql, tag) in [
+        ("CREATE TABLE t (a int)", "CREATE TABLE"),
+        (
+            "CREATE SINK k FROM t WITH (connector = 'file', path = 'out', format = 'json', changelog = true)",
+            "CREATE SINK",
+        ),
+        ("INSERT INTO t VALUES (1)", "INSERT 0 1"),
+        ("FLUSH", "FLUSH"),
+    ] {
+        assert_eq!(run(&mut s, sql).await, tag, "{sql}");
+    }
+    // Where the folder was, there is a file.
+    std::fs::remove_dir_all(folder.path().join("out")).unwrap();
+    std::fs::write(folder.path().join("out"), "").unwrap();
+    assert_eq!(run(&mut s, "INSERT INTO t VALUES (2)").await, "INSERT 0 1");
+    let said = run(&mut s, "FLUSH").await;
+    assert!(said.starts_with("error: sink \"k\" has stopped: "), "{said}");
+    assert_eq!(run(&mut s, "DROP SINK k").await, "DROP SINK");
+    assert_eq!(run(&mut s, "FLUSH").await, "FLUSH");
+}

@@ -15,7 +15,7 @@ const CLOCK_FUNCTIONS: &[&str] =
     &["now", "current_timestamp", "current_date", "current_time", "today", "localtime", "localtimestamp"];
 
 /// Functions whose value differs from call to call.
-const RANDOM_FUNCTIONS: &[&str] = &["random", "uuid", "gen_random_uuid"];
+pub(super) const RANDOM_FUNCTIONS: &[&str] = &["random", "uuid", "gen_random_uuid"];
 
 /// Checks a query's text as parsed.
 pub(super) fn query(query: &ast::Query, continuous: bool) -> Result<()> {

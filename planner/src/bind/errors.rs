@@ -99,7 +99,10 @@ fn translate(e: &DataFusionError) -> SpateError {
         }
         DataFusionError::Plan(message) => SpateError::new(ErrorKind::Type, lower_first(first_line(message))),
         DataFusionError::NotImplemented(message) => {
-            SpateError::unsupported(format!("not supported yet: {}", lower_first(first_line(message))))
+            // Some of these go on with a dump of the syntax tree.
+            let line = first_line(message);
+            let said = line.find(" {").map_or(line, |i| &line[..i]);
+            SpateError::unsupported(format!("not supported yet: {}", lower_first(said)))
         }
         DataFusionError::ArrowError(a, _) => arrow_error(a),
         DataFusionError::Execution(message) => SpateError::new(ErrorKind::Evaluation, lower_first(first_line(message))),

@@ -16,6 +16,7 @@ mod math;
 mod names;
 pub(crate) mod now;
 mod series;
+mod sql_functions;
 mod types;
 mod windows;
 mod work_table;
@@ -35,7 +36,7 @@ use datafusion_sql::sqlparser::ast;
 use spate_engine::plan::ObjectId;
 use spate_engine::types::error::{Result, SpateError};
 
-use crate::catalog::Relation;
+use crate::catalog::{Relation, SqlFunction};
 use crate::rules::guard::ErrorCounter;
 
 pub use columns::bind_columns;
@@ -43,6 +44,7 @@ pub use errors::bind_error;
 pub use names::without_marks;
 pub use now::with_now;
 pub use work_table::{WorkTable, rewrite_work_tables};
+pub use sql_functions::{check_function, is_builtin};
 
 /// Views may stand on views this deep.
 const MAX_VIEW_DEPTH: usize = 32;
@@ -52,6 +54,11 @@ pub trait Resolver {
     /// The relation called `name`, in `schema` or along the search path. The error for a
     /// name that does not exist comes from here, with suggestions.
     fn relation(&self, schema: Option<&str>, name: &str) -> Result<Arc<Relation>>;
+
+    /// The SQL function called `name`, if there is one.
+    fn function(&self, _schema: Option<&str>, _name: &str) -> Result<Option<Arc<SqlFunction>>> {
+        Ok(None)
+    }
 
     /// The query of a view.
     fn parse_view(&self, view: &Relation) -> Result<ast::Query>;
@@ -217,6 +224,7 @@ fn plan_query(
     names::name_columns(&mut query);
     joins::fold(&mut query);
     series::rewrite(&mut query);
+    sql_functions::inline(resolver, &mut query)?;
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
     let statement = ast::Statement::Query(Box::new(query));

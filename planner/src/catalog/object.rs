@@ -25,6 +25,8 @@ pub enum ObjectKind {
     MaterializedView,
     /// Where rows go out.
     Sink,
+    /// An expression with arguments, by name.
+    Function,
 }
 
 impl ObjectKind {
@@ -35,7 +37,7 @@ impl ObjectKind {
             Self::Source => Some(RelationKind::Source),
             Self::View => Some(RelationKind::View),
             Self::MaterializedView => Some(RelationKind::MaterializedView),
-            Self::Sink => None,
+            Self::Sink | Self::Function => None,
         }
     }
 
@@ -47,6 +49,7 @@ impl ObjectKind {
             Self::View => DropKind::View,
             Self::MaterializedView => DropKind::MaterializedView,
             Self::Sink => DropKind::Sink,
+            Self::Function => DropKind::Function,
         }
     }
 }
@@ -55,6 +58,21 @@ impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.drop_kind().fmt(f)
     }
+}
+
+/// A function that is defined in SQL.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SqlFunction {
+    /// Its name.
+    pub name: String,
+    /// Names (empty for those without) and types of its arguments.
+    pub args: Vec<(String, DataType)>,
+    /// Type of its result.
+    pub returns: DataType,
+    /// Whether it is NULL when an argument is.
+    pub strict: bool,
+    /// Its value.
+    pub body: Expr,
 }
 
 /// A column of a table or source, with what only writers need.
@@ -130,6 +148,8 @@ pub struct Object {
     pub format: Option<FormatClause>,
     /// What only tables and sources have.
     pub table: Option<TableDetails>,
+    /// What only functions have.
+    pub function: Option<Arc<SqlFunction>>,
     /// `COMMENT ON` it (under the empty name) and on its columns.
     pub comments: BTreeMap<String, String>,
 }
@@ -138,6 +158,11 @@ impl Object {
     /// Whether its rows come from (or go to) a connector.
     pub fn has_connector(&self) -> bool {
         !self.options.is_empty() || self.format.is_some()
+    }
+
+    /// The key of its name: functions and relations of one name do not meet.
+    pub(super) fn key(&self) -> String {
+        if self.kind == ObjectKind::Function { function_key(&self.name) } else { self.name.to_string() }
     }
 
     /// Its kind and name, for messages.
@@ -154,4 +179,9 @@ impl Object {
             format!("{}.{name}", crate::sql::quote(&self.schema))
         }
     }
+}
+
+/// The key of a function's name.
+pub fn function_key(name: &str) -> String {
+    format!("{name}()")
 }

@@ -67,6 +67,7 @@ pub fn renamed(sql: &str, schema: &str, name: &str) -> Result<String> {
         Statement::CreateView(c) => Some(c.name),
         Statement::CreateMaterializedView(c) => Some(c.name),
         Statement::CreateSink(c) => Some(c.name),
+        Statement::CreateFunction(c) => Some(c.name),
         _ => None,
     };
     let (line, column) = written.and_then(|n| n.position).ok_or_else(lost)?;

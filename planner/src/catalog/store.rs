@@ -9,7 +9,7 @@ use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
 use super::depend;
 use super::info;
-use super::object::{Object, ObjectKind};
+use super::object::{Object, ObjectKind, function_key};
 use super::relation::Relation;
 use crate::sql::statement::{Drop, DropKind};
 use crate::sql::{Name, did_you_mean};
@@ -148,7 +148,11 @@ impl Catalog {
                 ErrorKind::AlreadyExists,
                 format!(
                     "{} \"{}\" already exists",
-                    if taken.kind == ObjectKind::Sink { "sink" } else { "relation" },
+                    match taken.kind {
+                        ObjectKind::Sink => "sink",
+                        ObjectKind::Function => "function",
+                        _ => "relation",
+                    },
                     name
                 ),
             )),
@@ -158,7 +162,7 @@ impl Catalog {
 
     /// Adds an object. All it depends on must exist, with lower ids.
     pub fn add(&mut self, object: Object) -> Result<Arc<Object>> {
-        self.check_free(&object.schema, &object.name)?;
+        self.check_free(&object.schema, &object.key())?;
         if self.objects.contains_key(&object.id) {
             return Err(SpateError::internal(format!("object id {} is taken", object.id)));
         }
@@ -173,7 +177,7 @@ impl Catalog {
         }
         let object = Arc::new(object);
         self.next_id = self.next_id.max(object.id.saturating_add(1));
-        self.names.entry(object.schema.to_string()).or_default().insert(object.name.to_string(), object.id);
+        self.names.entry(object.schema.to_string()).or_default().insert(object.key(), object.id);
         self.objects.insert(object.id, Arc::clone(&object));
         Ok(object)
     }
@@ -184,11 +188,11 @@ impl Catalog {
             return Err(SpateError::new(ErrorKind::NotFound, format!("object {} does not exist", object.id)));
         };
         if (&old.schema, &old.name) != (&object.schema, &object.name) {
-            self.check_free(&object.schema, &object.name)?;
+            self.check_free(&object.schema, &object.key())?;
             if let Some(names) = self.names.get_mut(&*old.schema) {
-                names.remove(&*old.name);
+                names.remove(&old.key());
             }
-            self.names.entry(object.schema.to_string()).or_default().insert(object.name.to_string(), object.id);
+            self.names.entry(object.schema.to_string()).or_default().insert(object.key(), object.id);
         }
         let object = Arc::new(object);
         self.objects.insert(object.id, Arc::clone(&object));
@@ -222,7 +226,7 @@ impl Catalog {
         for id in ids {
             let Some(object) = self.objects.remove(id) else { continue };
             if let Some(names) = self.names.get_mut(&*object.schema) {
-                names.remove(&*object.name);
+                names.remove(&object.key());
             }
             out.push(object);
         }
@@ -309,6 +313,10 @@ impl Catalog {
 
     /// The object that `name` means, which must be of this kind.
     pub fn resolve_kind(&self, search_path: &[String], name: &Name, kind: DropKind) -> Result<&Arc<Object>> {
+        if kind == DropKind::Function {
+            let key = Name { name: function_key(&name.name), ..name.clone() };
+            return self.resolve_what(search_path, &key, "function");
+        }
         let object = self.resolve_what(search_path, name, &kind.to_string())?;
         if object.kind.drop_kind() == kind {
             return Ok(object);
@@ -319,6 +327,15 @@ impl Catalog {
                 .with_hint(format!("it is a {}", object.kind)),
             name.position,
         ))
+    }
+
+    /// The function called `name`, in `schema` or along the path.
+    pub fn function(&self, search_path: &[String], schema: Option<&str>, name: &str) -> Option<&Arc<Object>> {
+        let key = function_key(name);
+        match schema {
+            Some(schema) => self.lookup(schema, &key),
+            None => search_path.iter().find_map(|s| self.lookup(s, &key)),
+        }
     }
 
     /// What a query reads when it says `name`. Fails on sinks, which cannot be read.

@@ -41,6 +41,7 @@ fn put(c: &mut Catalog, name: &Name, kind: ObjectKind, on: &[u64]) -> u64 {
         options: Options::new(),
         format: None,
         table: None,
+        function: None,
         comments: Default::default(),
     };
     c.add(object).unwrap().id
@@ -197,6 +198,7 @@ fn information() {
         options: Options::new(),
         format: None,
         table: Some(TableDetails::from_statement(&create)),
+        function: None,
         comments: Default::default(),
     })
     .unwrap();

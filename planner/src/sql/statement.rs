@@ -229,6 +229,23 @@ pub struct CreateTableAs {
     pub with_data: bool,
 }
 
+/// `CREATE FUNCTION … LANGUAGE sql`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateFunction {
+    /// Its name.
+    pub name: Name,
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// Names (empty for those without) and types of its arguments.
+    pub args: Vec<(String, DataType)>,
+    /// Type of its result.
+    pub returns: DataType,
+    /// `STRICT`.
+    pub strict: bool,
+    /// Its value.
+    pub body: ast::Expr,
+}
+
 /// `INSERT INTO`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insert {
@@ -304,6 +321,8 @@ pub enum DropKind {
     MaterializedView,
     /// `SINK`
     Sink,
+    /// `FUNCTION`
+    Function,
 }
 
 impl fmt::Display for DropKind {
@@ -315,6 +334,7 @@ impl fmt::Display for DropKind {
             Self::View => "view",
             Self::MaterializedView => "materialized view",
             Self::Sink => "sink",
+            Self::Function => "function",
         })
     }
 }
@@ -437,6 +457,8 @@ pub enum ShowKind {
     MaterializedViews,
     /// `SHOW SINKS`
     Sinks,
+    /// `SHOW FUNCTIONS`
+    Functions,
     /// `SHOW JOBS`
     Jobs,
     /// `SHOW WORKERS`
@@ -465,6 +487,8 @@ pub enum Statement {
     CreateMaterializedView(CreateMaterializedView),
     /// `CREATE SINK`
     CreateSink(CreateSink),
+    /// `CREATE FUNCTION`
+    CreateFunction(CreateFunction),
     /// `CREATE SCHEMA`
     CreateSchema {
         /// Its name.
@@ -539,6 +563,7 @@ impl Statement {
             Self::CreateView(_) => "CREATE VIEW",
             Self::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
             Self::CreateSink(_) => "CREATE SINK",
+            Self::CreateFunction(_) => "CREATE FUNCTION",
             Self::CreateSchema { .. } => "CREATE SCHEMA",
             Self::Drop(d) => match d.kind {
                 DropKind::Schema => "DROP SCHEMA",
@@ -547,6 +572,7 @@ impl Statement {
                 DropKind::View => "DROP VIEW",
                 DropKind::MaterializedView => "DROP MATERIALIZED VIEW",
                 DropKind::Sink => "DROP SINK",
+                DropKind::Function => "DROP FUNCTION",
             },
             Self::Alter(a) => match a.kind {
                 DropKind::Schema => "ALTER SCHEMA",
@@ -555,6 +581,7 @@ impl Statement {
                 DropKind::View => "ALTER VIEW",
                 DropKind::MaterializedView => "ALTER MATERIALIZED VIEW",
                 DropKind::Sink => "ALTER SINK",
+                DropKind::Function => "ALTER FUNCTION",
             },
             Self::Comment(_) => "COMMENT",
             Self::Insert(_) => "INSERT",

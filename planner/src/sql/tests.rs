@@ -340,7 +340,10 @@ fn refused_by_name() {
     for (sql, what) in [
         ("CREATE INDEX i ON t (a)", "CREATE INDEX"),
         ("CREATE UNIQUE INDEX i ON t (a)", "CREATE INDEX"),
-        ("CREATE FUNCTION f() RETURNS int AS 'x'", "CREATE FUNCTION"),
+        ("CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'x'", "LANGUAGE plpgsql"),
+        ("CREATE FUNCTION f(a int) RETURNS int LANGUAGE sql AS 'SELECT a FROM t'", "a function's text"),
+        ("CREATE FUNCTION f(a int) RETURNS SETOF int LANGUAGE sql AS 'SELECT a'", "RETURNS SETOF"),
+        ("DROP FUNCTION f(int)", "the types of arguments"),
         ("CREATE TEMP TABLE t (a int)", "CREATE TEMP TABLE"),
         ("CREATE TABLE t (a int) AS SELECT 1", "AS with types"),
         ("CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)", "identity"),

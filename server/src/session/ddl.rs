@@ -1,6 +1,7 @@
 //! CREATE and DROP.
 
 mod alter;
+mod function;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use spate_engine::connector::{FormatSpec, OnError, SinkWriter, open_sink};
 use spate_engine::plan::fragment::FragmentGraph;
-use spate_engine::plan::{ObjectId, StreamNode};
+use spate_engine::plan::{ObjectId, Properties, StreamNode, WatermarkKind, WatermarkSpec};
 use spate_engine::state::view::ViewStore;
 use spate_engine::task::{JobContext, build_job};
 use spate_engine::types::{ErrorKind, Result, SpateError};
@@ -147,6 +148,7 @@ impl Session {
             options: BTreeMap::new(),
             format: None,
             table: None,
+            function: None,
             comments: BTreeMap::new(),
         })?;
         Ok(())
@@ -222,7 +224,7 @@ impl Session {
             schema: planned.root.schema.clone(),
             key: props.stream_key.clone(),
             append_only: props.append_only,
-            watermark: None,
+            watermark: event_time(props),
             bounded: false,
             query: Some(text_with_names.into()),
         };
@@ -239,6 +241,7 @@ impl Session {
             options: create.options,
             format: None,
             table: None,
+            function: None,
             comments: BTreeMap::new(),
         })?;
         let started = self.start(id, planned, None).await;
@@ -302,6 +305,7 @@ impl Session {
             options: create.options,
             format: create.format,
             table: None,
+            function: None,
             comments: BTreeMap::new(),
         })?;
         let started = self.start(id, planned, Some(writer)).await;
@@ -448,6 +452,12 @@ impl Session {
             None => Err(SpateError::internal("a subscription without a store")),
         }
     }
+}
+
+/// The event time that a view passes on from what it reads: its rows are late no more.
+fn event_time(props: &Properties) -> Option<WatermarkSpec> {
+    let column = props.watermarks.iter().find(|w| w.kind == WatermarkKind::EventTime)?.column;
+    props.append_only.then_some(WatermarkSpec { column, delay_us: 0 })
 }
 
 /// Stops the job of an object and lets go of what it held.

@@ -17,6 +17,7 @@ use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
+use spate_planner::catalog::ObjectKind;
 use spate_planner::sql::{self, Statement};
 use tokio::sync::Notify;
 
@@ -150,6 +151,7 @@ impl Session {
             Statement::CreateView(c) => self.create_view(c, text).await?,
             Statement::CreateMaterializedView(c) => self.create_materialized_view(c, text).await?,
             Statement::CreateSink(c) => self.create_sink(c, text).await?,
+            Statement::CreateFunction(c) => self.create_function(c, text).await?,
             Statement::CreateSchema { name, if_not_exists } => {
                 self.engine.catalog.lock().create_schema(&name, if_not_exists)?;
             }
@@ -178,10 +180,22 @@ impl Session {
         Ok(Outcome::Done(tag))
     }
 
-    /// `FLUSH`: all that was written, by anyone, is in all views.
+    /// `FLUSH`: all that was written, by anyone, is in all views and sinks. A sink that has stopped
+    /// will never have it: an error, since nothing else would tell.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         let epoch = self.engine.worker.request_tick();
-        self.engine.wait_visible(epoch).await
+        self.engine.wait_visible(epoch).await?;
+        let sinks =
+            self.engine.catalog.lock().list(Some(ObjectKind::Sink), None).into_iter().cloned().collect::<Vec<_>>();
+        for sink in sinks {
+            let error = self.engine.worker.job(sink.id).and_then(|j| j.error);
+            if let Some(e) = error.filter(|e| e.kind() != ErrorKind::Cancelled) {
+                return Err(e
+                    .context(format!("sink \"{}\" has stopped", sink.display_name()))
+                    .with_hint("DROP it, mend the cause, and create it again"));
+            }
+        }
+        Ok(())
     }
 }
 

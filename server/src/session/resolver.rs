@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use spate_engine::plan::ObjectId;
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::bind::Resolver;
-use spate_planner::catalog::{Catalog, Relation, RelationKind, info};
+use spate_planner::catalog::{Catalog, Relation, RelationKind, SqlFunction, info};
 use spate_planner::sql::{Name, did_you_mean, parse_query};
 
 use super::Engine;
@@ -109,6 +109,12 @@ impl Resolver for Names<'_> {
         let relation = self.catalog.relation(&self.path, &name)?;
         self.named.lock().insert(relation.id);
         Ok(Arc::new(relation.clone()))
+    }
+
+    fn function(&self, schema: Option<&str>, name: &str) -> Result<Option<Arc<SqlFunction>>> {
+        let Some(object) = self.catalog.function(&self.path, schema, name) else { return Ok(None) };
+        self.named.lock().insert(object.id);
+        Ok(object.function.clone())
     }
 
     fn parse_view(&self, view: &Relation) -> Result<spate_planner::sql::Query> {

@@ -66,8 +66,9 @@ impl Session {
                         let (id, store, append_only) = self.start_temporary(&query, false).await?;
                         (id, store, append_only, true)
                     }
-                    ObjectKind::Sink => {
-                        return Err(SpateError::invalid(format!("\"{name}\" is a sink, which cannot be read")));
+                    ObjectKind::Sink | ObjectKind::Function => {
+                        let kind = object.kind;
+                        return Err(SpateError::invalid(format!("\"{name}\" is a {kind}, which cannot be read")));
                     }
                 }
             }

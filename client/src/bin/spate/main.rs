@@ -133,8 +133,7 @@ fn run_inputs(shell: &mut Shell, mut inputs: Vec<Input>) -> u8 {
             }
         }
     }
-    shell.settle();
-    0
+    if shell.settle() { 0 } else { FAILURE }
 }
 
 /// A script's text; `-` is standard input.
@@ -146,6 +145,10 @@ pub fn read(path: &Path) -> Result<String, SpateError> {
         std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes))
     }
     .map_err(|e| SpateError::new(ErrorKind::Io, format!("cannot read \"{}\": {e}", path.display())))?;
+    // Some editors put a byte order mark at the start.
+    if let Some(rest) = bytes.strip_prefix("\u{feff}".as_bytes()) {
+        bytes = rest.to_vec();
+    }
     String::from_utf8(bytes)
         .map_err(|_| SpateError::new(ErrorKind::Io, format!("\"{}\" is not UTF-8 text", path.display())))
 }

@@ -103,12 +103,35 @@ impl Shell {
         })
     }
 
-    /// Waits a moment until what was written has reached views and sinks.
-    pub fn settle(&mut self) {
+    /// Waits for a while; says whether Ctrl-C came first.
+    pub fn pause(&mut self, time: Duration) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(50);
+        let running = self.interrupts.during(self.session.cancel_handle());
+        let until = Instant::now() + time;
+        self.runtime.block_on(async {
+            while !running.cancelled() {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return false;
+                }
+                tokio::time::sleep(left.min(LOOK_EVERY)).await;
+            }
+            true
+        })
+    }
+
+    /// Waits a moment until what was written has reached views and sinks. Says whether it did; an
+    /// engine that has not the time for it has said why, or is stuck.
+    pub fn settle(&mut self) -> bool {
         let Self { runtime, session, .. } = self;
         let flush = session.execute("FLUSH");
-        // An engine that does not get there has said why, or is stuck: the exit code tells.
-        let _ = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), flush).await });
+        match runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), flush).await }) {
+            Ok(Err(e)) => {
+                let _ = self.report(&e, &Source { name: None, text: "" });
+                false
+            }
+            Ok(Ok(_)) | Err(_) => true,
+        }
     }
 
     /// Stops the engine. What a cancelled statement may still be doing is not waited for.

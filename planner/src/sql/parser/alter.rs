@@ -29,6 +29,7 @@ impl Cursor<'_> {
             return Err(self.refuse("ONLY in ALTER"));
         }
         let name = self.name(&format!("a {kind} name"))?;
+        self.empty_arguments(kind)?;
         let action = self.alter_action(kind)?;
         if *self.peek(0) == Token::Comma {
             return Err(self.refuse("several actions in one ALTER").with_hint("write one ALTER for each"));
@@ -123,7 +124,11 @@ impl Cursor<'_> {
             }
         } else {
             match self.object_kind() {
-                Some(kind) if kind != DropKind::Schema => (Some(kind), self.name(&format!("a {kind} name"))?, None),
+                Some(kind) if kind != DropKind::Schema => {
+                    let name = self.name(&format!("a {kind} name"))?;
+                    self.empty_arguments(kind)?;
+                    (Some(kind), name, None)
+                }
                 _ => {
                     let what = self.word().unwrap_or_default().to_uppercase();
                     return Err(self.refuse(&format!("COMMENT ON {what}")));

@@ -45,6 +45,7 @@ impl Cursor<'_> {
             "source" => self.create_table(or_replace, true),
             "view" => self.create_view(or_replace),
             "sink" => self.create_sink(or_replace),
+            "function" => self.create_function(or_replace),
             "schema" if !or_replace => self.create_schema(),
             "unique" if is_word(self.peek(1), "index") => Err(self.refuse("CREATE INDEX")),
             "temp" | "temporary" | "unlogged" | "external" | "recursive" | "foreign" | "global" | "local" => {
@@ -54,9 +55,9 @@ impl Cursor<'_> {
                 };
                 Err(self.refuse(&format!("CREATE {}{next}", word.to_uppercase())))
             }
-            "index" | "function" | "aggregate" | "type" | "domain" | "database" | "user" | "role" | "sequence"
-            | "trigger" | "extension" | "procedure" | "policy" | "rule" | "server" | "publication" | "subscription"
-            | "cast" | "collation" | "operator" | "connection" | "secret" | "macro" | "catalog" | "language" => {
+            "index" | "aggregate" | "type" | "domain" | "database" | "user" | "role" | "sequence" | "trigger"
+            | "extension" | "procedure" | "policy" | "rule" | "server" | "publication" | "subscription" | "cast"
+            | "collation" | "operator" | "connection" | "secret" | "macro" | "catalog" | "language" => {
                 Err(self.refuse(&format!("CREATE {}", word.to_uppercase())))
             }
             _ => {
@@ -456,8 +457,8 @@ impl Cursor<'_> {
             None => {
                 let word = self.word().unwrap_or_default();
                 return Err(match word.as_str() {
-                    "index" | "function" | "aggregate" | "type" | "database" | "user" | "role" | "sequence"
-                    | "trigger" | "extension" | "procedure" | "connection" | "secret" | "owned" => {
+                    "index" | "aggregate" | "type" | "database" | "user" | "role" | "sequence" | "trigger"
+                    | "extension" | "procedure" | "connection" | "secret" | "owned" => {
                         self.refuse(&format!("DROP {}", word.to_uppercase()))
                     }
                     _ => {
@@ -475,7 +476,9 @@ impl Cursor<'_> {
                 let position = Some(self.found().position);
                 Name { schema: None, name: self.ident(&what)?, position }
             } else {
-                self.name(&what)?
+                let name = self.name(&what)?;
+                self.empty_arguments(kind)?;
+                name
             });
             if !self.eat_token(&Token::Comma) {
                 break;
@@ -497,6 +500,7 @@ impl Cursor<'_> {
             ("VIEW", DropKind::View),
             ("SINK", DropKind::Sink),
             ("SCHEMA", DropKind::Schema),
+            ("FUNCTION", DropKind::Function),
         ];
         KINDS.iter().find(|(words, _)| self.eat(words)).map(|(_, kind)| *kind)
     }

@@ -8,6 +8,7 @@
 mod alter;
 mod create;
 mod dml;
+mod function;
 mod query;
 mod utility;
 

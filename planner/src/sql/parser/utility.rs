@@ -13,6 +13,7 @@ const LISTS: &[(&str, ShowKind)] = &[
     ("VIEWS", ShowKind::Views),
     ("MATERIALIZED VIEWS", ShowKind::MaterializedViews),
     ("SINKS", ShowKind::Sinks),
+    ("FUNCTIONS", ShowKind::Functions),
     ("JOBS", ShowKind::Jobs),
     ("WORKERS", ShowKind::Workers),
 ];

@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_n
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
 use futures::TryStreamExt;
-use spate_engine::plan::WatermarkSpec;
+use spate_engine::plan::{ObjectId, WatermarkSpec};
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query, relations_of};
 use spate_planner::catalog::{Catalog, Object, ObjectKind, Relation, TableColumn, TableDetails, render};
@@ -28,6 +28,8 @@ use crate::session::resolver::Names;
 /// Other columns for a table.
 struct Columns {
     details: TableDetails,
+    /// Functions that defaults call.
+    called: Vec<ObjectId>,
     /// For each new column, which old one it is.
     from: Vec<Option<usize>>,
     /// Values of a new column: one for all rows.
@@ -68,6 +70,7 @@ impl Session {
         if let (Some(details), Some(r)) = (&new.table, &new.relation)
             && !new.has_connector()
         {
+            // They may name their table.
             check_generated(&new.name, details, &r.schema)?;
         }
         let before = self.engine.catalog.lock().clone();
@@ -141,7 +144,6 @@ impl Session {
             (_, Some(_)) => None,
             (None, None) => Some(new_null_array(&column.data_type, 1)),
             (Some(d), None) => {
-                self.check_defaults(&details)?;
                 let query = parse_query(&format!("SELECT {d}"))?;
                 let plan = {
                     let names = Names::new(&self.engine, &self.variables.search_path);
@@ -156,7 +158,8 @@ impl Session {
         };
         let what = format!("add column \"{}\" to {}", column.name, object.display());
         let from = (0..n).map(Some).chain([None]).collect();
-        Ok(Columns { details, from, value, what })
+        let called = self.check_defaults(&details)?;
+        Ok(Columns { details, called, from, value, what })
     }
 
     /// Gives the table its new columns while nothing reads or writes it.
@@ -309,7 +312,7 @@ fn dropped(object: &Object, relation: &Relation, details: &TableDetails, name: &
     }
     let from = (0..=details.columns.len()).filter(|c| *c != i).map(Some).collect();
     let what = format!("drop column \"{name}\" of {}", object.display());
-    Ok(Columns { details, from, value: None, what })
+    Ok(Columns { details, called: object.depends_on.clone(), from, value: None, what })
 }
 
 fn renamed_column(object: &Object, details: &TableDetails, from: &str, to: String) -> Result<Columns> {
@@ -329,7 +332,7 @@ fn renamed_column(object: &Object, details: &TableDetails, from: &str, to: Strin
     let columns = (0..details.columns.len()).map(Some).collect();
     details.columns[i].name = to;
     let what = format!("rename column \"{from}\" of {}", object.display());
-    Ok(Columns { details, from: columns, value: None, what })
+    Ok(Columns { details, called: object.depends_on.clone(), from: columns, value: None, what })
 }
 
 fn uses(column: &TableColumn, name: &str) -> bool {
@@ -395,6 +398,7 @@ fn with_columns(object: &Object, relation: &Relation, columns: &Columns) -> Resu
         .collect();
     new.relation = Some(relation);
     new.table = Some(columns.details.clone());
+    new.depends_on = columns.called.clone();
     new.sql = render::create_table(&new)?;
     Ok(new)
 }

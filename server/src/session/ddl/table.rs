@@ -9,7 +9,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use futures::TryStreamExt;
 use spate_engine::connector::generated::{ColumnSource, Generated};
 use spate_engine::connector::{OnError, SourceConnector, open_source};
-use spate_engine::plan::{Distribution, OpSpec, Properties, SourceSpec, StreamNode, WatermarkSpec};
+use spate_engine::plan::{Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, WatermarkSpec};
 use spate_engine::state::view::ViewStore;
 use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN};
 use spate_planner::bind::{BindMode, bind_columns, bind_query, without_marks};
@@ -97,7 +97,7 @@ impl Session {
                 Some(WatermarkSpec { column, delay_us: w.delay_us })
             }
         };
-        self.check_defaults(&details)?;
+        let called = self.check_defaults(&details)?;
         let (id, schema_name, name) = room.object(&engine);
         let append_only = create.source || create.append_only || (connector.is_some() && key.is_none());
         let relation = Relation {
@@ -119,10 +119,11 @@ impl Session {
             kind: if create.source { ObjectKind::Source } else { ObjectKind::Table },
             relation: Some(relation.clone()),
             sql: text.to_owned(),
-            depends_on: Vec::new(),
+            depends_on: called,
             options: create.options,
             format: create.format,
             table: Some(details),
+            function: None,
             comments: BTreeMap::new(),
         };
         self.vacate(&room, &[])?;
@@ -265,6 +266,7 @@ impl Session {
             options: BTreeMap::new(),
             format: None,
             table: Some(TableDetails { columns, ..TableDetails::default() }),
+            function: None,
             comments: BTreeMap::new(),
         };
         self.vacate(&room, &[])?;
@@ -327,16 +329,21 @@ impl Session {
     }
 
     /// Checks that defaults can be computed.
-    pub(super) fn check_defaults(&self, details: &TableDetails) -> Result<()> {
+    /// Gives the functions that they call.
+    pub(super) fn check_defaults(&self, details: &TableDetails) -> Result<Vec<ObjectId>> {
+        let mut called = Vec::new();
         for c in &details.columns {
             if let Some(d) = &c.default {
                 let query = parse_query(&format!("SELECT {d}"))?;
                 let names = Names::new(&self.engine, &self.variables.search_path);
                 bind_query(&names, &query, &BindMode::AdHoc)
                     .map_err(|e| e.context(format!("default of column \"{}\"", c.name)))?;
+                called.extend(names.named());
             }
         }
-        Ok(())
+        called.sort_unstable();
+        called.dedup();
+        Ok(called)
     }
 }
 

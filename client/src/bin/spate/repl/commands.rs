@@ -1,6 +1,7 @@
 //! Backslash commands, named as psql names them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use spate_client::script::Source;
 use spate_engine::types::{Result, SpateError};
@@ -32,6 +33,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("\\dn", "", "schemas"),
     ("\\timing", "[on|off]", "show how long statements take"),
     ("\\x", "[on|off]", "one line per value"),
+    ("\\watch", "[SECONDS]", "run what was typed last again and again, until Ctrl-C"),
     ("\\i", "FILE", "run the statements of a file"),
     ("\\o", "[FILE]", "write results to a file, or to the terminal again"),
 ];
@@ -60,8 +62,8 @@ pub fn of_line(line: &str) -> Option<&str> {
     }
 }
 
-/// Runs a command.
-pub fn run(shell: &mut Shell, line: &str) -> Next {
+/// Runs a command; `last` is what was typed last that is none.
+pub fn run(shell: &mut Shell, line: &str, last: &str) -> Next {
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = unquote(argument.trim());
     let result = match name {
@@ -85,6 +87,10 @@ pub fn run(shell: &mut Shell, line: &str) -> Next {
         "\\dn" => return statement(shell, "SHOW SCHEMAS"),
         "\\timing" => switch("timing", argument, shell.timing).map(|on| shell.timing = on),
         "\\x" => switch("expanded display", argument, shell.expanded).map(|on| shell.expanded = on),
+        "\\watch" => match seconds(argument) {
+            Ok(every) => return watch(shell, last, every),
+            Err(e) => Err(e),
+        },
         "\\i" if argument.is_empty() => Err(SpateError::invalid("\\i needs a file name")),
         "\\i" => return file(shell, Path::new(argument)),
         "\\o" => shell.redirect((!argument.is_empty()).then(|| Path::new(argument))),
@@ -99,6 +105,34 @@ pub fn run(shell: &mut Shell, line: &str) -> Next {
 
 fn statement(shell: &mut Shell, sql: &str) -> Next {
     next(shell.run_script(&Source { name: None, text: sql }))
+}
+
+/// The argument of `\watch`.
+fn seconds(argument: &str) -> Result<Duration> {
+    if argument.is_empty() {
+        return Ok(Duration::from_secs(2));
+    }
+    argument
+        .parse()
+        .ok()
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .filter(|d| !d.is_zero())
+        .ok_or_else(|| SpateError::invalid(format!("\\watch takes a number of seconds, not \"{argument}\"")))
+}
+
+fn watch(shell: &mut Shell, last: &str, every: Duration) -> Next {
+    if last.trim().is_empty() {
+        crate::report(&SpateError::invalid("\\watch has nothing to repeat: type a statement first"));
+        return Next::Line;
+    }
+    loop {
+        if let Err(stop) = shell.run_script(&Source { name: None, text: last }) {
+            return next(Err(stop));
+        }
+        if shell.pause(every) {
+            return Next::Line;
+        }
+    }
 }
 
 fn file(shell: &mut Shell, path: &Path) -> Next {

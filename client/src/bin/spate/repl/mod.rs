@@ -32,6 +32,7 @@ pub fn run(shell: &mut Shell, mut editor: Editor<Completer, FileHistory>, quiet:
     }
     let mut history = History::open(&mut editor);
     let mut buffer = String::new();
+    let mut last = String::new();
     loop {
         if let Some(completer) = editor.helper_mut() {
             completer.set_names(shell.completions());
@@ -45,15 +46,15 @@ pub fn run(shell: &mut Shell, mut editor: Editor<Completer, FileHistory>, quiet:
                     && let Some(command) = commands::of_line(&line)
                 {
                     history.add(&mut editor, &line);
-                    if commands::run(shell, command) == Next::Leave {
+                    if commands::run(shell, command, &last) == Next::Leave {
                         break;
                     }
                     continue;
                 }
                 if let Some(statements) = take_complete(&mut buffer, &line) {
                     history.add(&mut editor, statements.trim_end());
-                    let source = Source { name: None, text: &statements };
-                    if shell.run_script(&source) == Err(Stop::Closed) {
+                    last = statements;
+                    if shell.run_script(&Source { name: None, text: &last }) == Err(Stop::Closed) {
                         break;
                     }
                 }
