@@ -35,6 +35,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
         aggregate: BTreeMap::new(),
         window: BTreeMap::new(),
         planners: vec![
+            Arc::new(super::datetime::DateArithmetic),
             Arc::new(datafusion_functions::core::planner::CoreFunctionPlanner::default()),
             Arc::new(datafusion_functions_nested::planner::NestedFunctionPlanner),
             Arc::new(datafusion_functions_nested::planner::FieldAccessPlanner),
@@ -53,6 +54,9 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
         for name in std::iter::once(udf.name()).chain(udf.aliases().iter().map(String::as_str)) {
             f.scalar.insert(name.to_string(), Arc::clone(&udf));
         }
+    }
+    for (name, udf) in super::datetime::functions() {
+        f.scalar.insert(name.to_owned(), udf);
     }
     for udf in datafusion_functions_nested::all_default_higher_order_functions() {
         for name in std::iter::once(udf.name()).chain(udf.aliases().iter().map(String::as_str)) {

@@ -9,12 +9,15 @@ pub(crate) mod bigint;
 mod check;
 mod columns;
 mod context;
+mod datetime;
 mod errors;
 pub mod functions;
 mod joins;
 mod math;
 mod names;
 pub(crate) mod now;
+mod patterns;
+mod rewrite;
 mod series;
 mod sql_functions;
 mod types;
@@ -43,8 +46,8 @@ pub use columns::bind_columns;
 pub use errors::bind_error;
 pub use names::without_marks;
 pub use now::with_now;
-pub use work_table::{WorkTable, rewrite_work_tables};
 pub use sql_functions::{check_function, is_builtin};
+pub use work_table::{WorkTable, rewrite_work_tables};
 
 /// Views may stand on views this deep.
 const MAX_VIEW_DEPTH: usize = 32;
@@ -225,6 +228,7 @@ fn plan_query(
     joins::fold(&mut query);
     series::rewrite(&mut query);
     sql_functions::inline(resolver, &mut query)?;
+    rewrite::rewrite(&mut query)?;
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
     let statement = ast::Statement::Query(Box::new(query));

@@ -135,6 +135,7 @@ fn name_of(e: &Expr) -> Option<String> {
         Expr::Function(f) => f.name.0.last().and_then(|p| p.as_ident()).map(crate::sql::fold),
         Expr::Cast { expr, .. } => name_of(expr),
         Expr::Nested(inner) => name_of(inner),
+        Expr::AtTimeZone { .. } => Some("timezone".to_owned()),
         Expr::Case { .. } => Some("case".to_owned()),
         Expr::Extract { .. } => Some("extract".to_owned()),
         Expr::Substring { .. } => Some("substring".to_owned()),

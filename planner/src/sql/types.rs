@@ -173,6 +173,45 @@ fn structure(fields: &[ast::StructField]) -> Result<DataType> {
     Ok(DataType::Struct(Fields::from(out)))
 }
 
+/// The bytes that a text means as `bytea`: `\\x` and hexadecimal digits, or text with escapes.
+pub fn bytea_in(text: &str) -> Result<Vec<u8>> {
+    let bad = || SpateError::new(ErrorKind::Type, "invalid input syntax for type bytea");
+    let hex = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let digits: Vec<u8> = digits.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+        if !digits.len().is_multiple_of(2) {
+            return Err(bad().with_hint("hexadecimal data has two digits per byte"));
+        }
+        let byte = |pair: &[u8]| match pair {
+            [a, b] => Some(hex(*a)? << 4 | hex(*b)?),
+            _ => None,
+        };
+        return digits.chunks(2).map(|pair| byte(pair).ok_or_else(bad)).collect();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'\\', [b'\\', more @ ..]) => {
+                out.push(b'\\');
+                more
+            }
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', more @ ..]) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                more
+            }
+            (b'\\', _) => {
+                return Err(bad().with_hint("write a backslash twice, or bytes as \\x and hexadecimal digits"));
+            }
+            (byte, more) => {
+                out.push(*byte);
+                more
+            }
+        };
+    }
+    Ok(out)
+}
+
 /// The type in which a table keeps values of an expression's type.
 pub fn storable(data_type: &DataType) -> DataType {
     use DataType as D;

@@ -10,7 +10,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options, concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimestampMicrosecondType};
 use arrow::util::display::FormatOptions;
@@ -21,6 +21,7 @@ use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN, W
 use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query};
 use spate_planner::catalog::{Object, ObjectKind, Relation, TableDetails};
 use spate_planner::sql::statement::{Name, OnConflict};
+use spate_planner::sql::types::bytea_in;
 use spate_planner::sql::{Query, did_you_mean};
 use tokio::sync::OwnedMutexGuard;
 
@@ -264,6 +265,11 @@ fn latest_time(rows: &RecordBatch, column: usize) -> Option<i64> {
 pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
+    }
+    if let (DataType::Utf8, DataType::Binary) = (array.data_type(), to) {
+        let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
+        let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
+        return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
     }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
     cast_with_options(array, to, &options).map_err(|e| {

@@ -1,0 +1,99 @@
+//! Expressions that DataFusion's planner would read otherwise than PostgreSQL, as calls of our
+//! functions or as other literals.
+
+use std::ops::ControlFlow;
+
+use datafusion_sql::sqlparser::ast::{self, Expr, Spanned, Value, VisitMut, VisitorMut};
+use spate_engine::types::error::{Result, SpateError};
+
+use super::check::at_span;
+use super::datetime::{TIMEZONE, TO_TIMESTAMP};
+use crate::sql::{parse_expr, types};
+
+/// Rewrites all expressions of a query.
+pub(super) fn rewrite(query: &mut ast::Query) -> Result<()> {
+    match query.visit(&mut Rewriter) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Rewriter;
+
+impl VisitorMut for Rewriter {
+    type Break = SpateError;
+
+    fn post_visit_expr(&mut self, e: &mut Expr) -> ControlFlow<SpateError> {
+        let span = e.span();
+        match rewritten(e) {
+            Ok(None) => ControlFlow::Continue(()),
+            Ok(Some(new)) => {
+                *e = new;
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(at_span(error, span)),
+        }
+    }
+}
+
+fn rewritten(e: &Expr) -> Result<Option<Expr>> {
+    Ok(match e {
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            Some(call(TIMEZONE, [time_zone.as_ref().clone(), timestamp.as_ref().clone()])?)
+        }
+        Expr::Function(f) if is_named(f, "to_timestamp") => match arguments(f) {
+            Some([text, pattern]) => Some(call(TO_TIMESTAMP, [text, pattern])?),
+            None => None,
+        },
+        Expr::Cast { expr, data_type: ast::DataType::Bytea, kind, array, format } => match text_literal(expr) {
+            Some(text) => {
+                let bytes = types::bytea_in(text)?;
+                let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+                Some(Expr::Cast {
+                    kind: kind.clone(),
+                    expr: Box::new(Expr::Value(Value::HexStringLiteral(hex).into())),
+                    data_type: ast::DataType::Bytea,
+                    array: *array,
+                    format: format.clone(),
+                })
+            }
+            None => None,
+        },
+        _ => None,
+    })
+}
+
+fn text_literal(e: &Expr) -> Option<&str> {
+    match e {
+        Expr::Value(v) => match &v.value {
+            Value::SingleQuotedString(s) | Value::EscapedStringLiteral(s) => Some(s),
+            _ => None,
+        },
+        Expr::Nested(inner) => text_literal(inner),
+        _ => None,
+    }
+}
+
+fn is_named(f: &ast::Function, name: &str) -> bool {
+    matches!(f.name.0.as_slice(), [part] if part.as_ident().is_some_and(|i| crate::sql::fold(i) == name))
+}
+
+fn arguments(f: &ast::Function) -> Option<[Expr; 2]> {
+    let ast::FunctionArguments::List(list) = &f.args else { return None };
+    let plain = |a: &ast::FunctionArg| match a {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e.clone()),
+        _ => None,
+    };
+    let all: Option<Vec<Expr>> = list.args.iter().map(plain).collect();
+    all?.try_into().ok()
+}
+
+fn call(name: &str, args: [Expr; 2]) -> Result<Expr> {
+    let mut e = parse_expr(&format!("{name}(NULL, NULL)"))?;
+    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) = &mut e {
+        for (slot, arg) in list.args.iter_mut().zip(args) {
+            *slot = ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg));
+        }
+    }
+    Ok(e)
+}
