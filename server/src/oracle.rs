@@ -179,7 +179,12 @@ fn leaves_of<'a>(node: &'a StreamNode, out: &mut Vec<&'a StreamNode>) {
 }
 
 fn emits_on_close(node: &StreamNode) -> bool {
-    matches!(&node.op, OpSpec::Aggregate(a) if a.emit_on_close) || node.inputs.iter().any(emits_on_close)
+    let here = match &node.op {
+        OpSpec::Aggregate(a) => a.emit_on_close,
+        OpSpec::Session(s) => s.emit_on_close,
+        _ => false,
+    };
+    here || node.inputs.iter().any(emits_on_close)
 }
 
 /// A bag of rows in a canonical order: columns that compare exactly first, then floats.

@@ -97,6 +97,69 @@ pub const VIEWS: &[View] = &[
     v("ga_arith", "SELECT sum(b) / count(*) AS q, max(a) - min(a) AS r FROM t"),
     v("g_nested", "SELECT c, count(*) AS n FROM (SELECT a, count(*) AS c FROM t GROUP BY a) AS x GROUP BY c"),
     v("g_nested2", "SELECT max(m) AS mm, min(m) AS nm FROM (SELECT s, max(b) AS m FROM t GROUP BY s) AS x"),
+    // Aggregates over sorted rows, booleans and bits.
+    v(
+        "sr_arrays",
+        "SELECT a, array_agg(s) AS x, array_agg(DISTINCT d) AS y, array_agg(b ORDER BY s DESC, f) AS z, array_agg(f) FILTER (WHERE ok) AS q FROM t GROUP BY a",
+    ),
+    v(
+        "sr_texts",
+        "SELECT a, string_agg(s, ',') AS x, string_agg(DISTINCT s, ';' ORDER BY s DESC) AS y, string_agg(s, '') FILTER (WHERE d > 0) AS z FROM u GROUP BY a",
+    ),
+    v(
+        "sr_firsts",
+        "SELECT a, first_value(s ORDER BY d DESC) AS f, last_value(ts ORDER BY d, s) AS l, nth_value(d, 2 ORDER BY ts) AS n, nth_value(d, -2) AS m, any_value(f) AS v, first_value(s ORDER BY d) IGNORE NULLS AS i, last_value(d) AS p FROM u GROUP BY a",
+    ),
+    v(
+        "sr_medians",
+        "SELECT s, median(a) AS m, median(d) AS md, median(DISTINCT a) AS mm, percentile_cont(0.3) WITHIN GROUP (ORDER BY f DESC) AS p, approx_median(a) AS am, approx_percentile_cont(d, 0.9) AS ap, approx_distinct(d) AS ad FROM u GROUP BY s",
+    ),
+    v(
+        "sr_spread",
+        "SELECT a, var_samp(b) AS vs, var_pop(f) AS vp, stddev(d) AS sd, stddev_pop(DISTINCT b) AS sp, covar_samp(b, f) AS cs, covar_pop(d, b) AS cp, corr(b, d) AS co FROM t GROUP BY a",
+    ),
+    v(
+        "sr_regr",
+        "SELECT ok, regr_slope(b, d) AS x, regr_intercept(b, d) AS y, regr_count(b, f) AS c, regr_r2(b, d) AS r, regr_avgx(b, d) AS ax, regr_avgy(b, d) AS ay, regr_sxx(b, d) AS xx, regr_syy(b, d) AS yy, regr_sxy(b, d) AS xy FROM t GROUP BY ok",
+    ),
+    v(
+        "sr_logic",
+        "SELECT a, bool_and(ok) AS n, bool_or(ok) AS o, bit_and(b) AS ba, bit_or(id) AS bo, bit_xor(b) AS bx, bit_xor(DISTINCT b) AS dx, bool_or(DISTINCT ok) AS od FROM t GROUP BY a",
+    ),
+    v(
+        "sr_whole",
+        "SELECT array_agg(a) AS x, string_agg(s, ',' ORDER BY a, s) AS y, median(d) AS m, bit_or(a) AS o, first_value(s ORDER BY ts) AS f, corr(a, d) AS c, approx_percentile_cont_with_weight(a, 2, 0.5) AS w FROM u",
+    ),
+    v("sr_nested", "SELECT array_agg(x) AS xs FROM (SELECT a, array_agg(s) AS x FROM u GROUP BY a) q"),
+    v("sr_many_keys", "SELECT s, count(DISTINCT a, d) AS c, max(make_array(a)) AS m FROM u GROUP BY s"),
+    v("sr_wide", "SELECT a, sum(CAST(d AS numeric(38,6))) AS s, avg(CAST(d AS numeric(38,2))) AS m FROM t GROUP BY a"),
+    v(
+        "sr_ev",
+        "SELECT k, array_agg(v) AS x, bit_and(v) AS ba, bit_or(v) AS bo, bit_xor(v) AS bx, bool_and(v > 0) AS p FROM ev GROUP BY k",
+    ),
+    // Grouping sets.
+    v(
+        "gs_rollup",
+        "SELECT a, s, count(*) AS c, sum(b) AS sb, grouping(a) AS ga, grouping(a, s) AS g FROM t GROUP BY ROLLUP (a, s)",
+    ),
+    v(
+        "gs_cube",
+        "SELECT a % 2 AS p, ok, count(*) AS c, sum(a) AS sa, count(DISTINCT s) AS ds, max(d) AS x FROM t GROUP BY CUBE (a % 2, ok)",
+    ),
+    v(
+        "gs_sets",
+        "SELECT a, s, count(*) AS c, array_agg(d) AS x, grouping(s) AS g FROM u GROUP BY GROUPING SETS ((a), (s), (a, s), (), (a))",
+    ),
+    v(
+        "gs_mixed",
+        "SELECT s, a, ts IS NULL AS n, count(f) AS c FROM u GROUP BY s, ROLLUP (a, ts IS NULL) HAVING count(*) > 1",
+    ),
+    v("gs_cast", "SELECT CAST(s AS int) AS i, count(*) AS c FROM u GROUP BY ROLLUP (CAST(s AS int))"),
+    v("gs_only_all", "SELECT count(*) AS c, min(s) AS m FROM u GROUP BY GROUPING SETS ((), ())"),
+    v(
+        "gs_window",
+        "SELECT window_start, k, count(*) AS c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY GROUPING SETS ((window_start, k), (window_start))",
+    ),
     // Joins.
     v("j_inner", "SELECT t.id, t.a, u.s, u.d FROM t JOIN u ON t.a = u.a"),
     v("j_left", "SELECT t.id, t.s, w.n, w.v FROM t LEFT JOIN w ON t.a = w.k"),
@@ -309,8 +372,45 @@ pub const VIEWS: &[View] = &[
         "SELECT x.window_start, x.c, y.c AS d FROM (SELECT window_start, count(*) AS c FROM TUMBLE(t, ts, INTERVAL '1 minute') GROUP BY window_start) x FULL JOIN (SELECT window_start, count(*) AS c FROM TUMBLE(u, ts, INTERVAL '1 minute') GROUP BY window_start) y ON x.window_start = y.window_start",
     ),
     v(
+        "w_tumble_rows",
+        "SELECT window_start, array_agg(v) AS x, median(k) AS m, last_value(v ORDER BY ts) AS l FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY window_start",
+    ),
+    v(
         "w_close",
         "SELECT window_start, count(*) AS c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY window_start EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "w_hop_offset",
+        "SELECT window_start, count(*) AS c FROM HOP(u, ts, INTERVAL '7 seconds', INTERVAL '30 seconds', INTERVAL '2 seconds') GROUP BY window_start",
+    ),
+    v(
+        "w_cumulate",
+        "SELECT window_start, window_end, count(*) AS c, sum(v) AS s FROM CUMULATE(ev, ts, INTERVAL '5 seconds', INTERVAL '20 seconds') GROUP BY window_start, window_end",
+    ),
+    v(
+        "w_cumulate_table",
+        "SELECT window_end, count(*) AS c, max(d) AS m FROM CUMULATE(TABLE u, DESCRIPTOR(ts), INTERVAL '20 seconds', INTERVAL '1 minute', INTERVAL '3 seconds') GROUP BY window_end",
+    ),
+    v("w_session", "SELECT * FROM SESSION(u, ts, INTERVAL '5 seconds')"),
+    v(
+        "w_session_key",
+        "SELECT a, window_start, window_end, count(*) AS c, sum(d) AS s FROM SESSION(u PARTITION BY a, ts, INTERVAL '20 seconds') GROUP BY a, window_start, window_end",
+    ),
+    v(
+        "w_session_keys",
+        "SELECT a, ok, ts, window_end, id FROM SESSION(TABLE t PARTITION BY (ok, a), DESCRIPTOR(ts), INTERVAL '1 minute') WHERE id > 2",
+    ),
+    v(
+        "w_session_ev",
+        "SELECT k, window_start, window_end, count(*) AS c, max(v) AS m FROM SESSION(ev PARTITION BY k, ts, INTERVAL '3 seconds') GROUP BY k, window_start, window_end",
+    ),
+    v(
+        "w_session_close",
+        "SELECT k, window_start, window_end, count(*) AS c FROM SESSION(ev PARTITION BY k, ts, INTERVAL '4 seconds') GROUP BY k, window_start, window_end EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "w_session_rows_close",
+        "SELECT k, v, window_end FROM SESSION(ev, ts, INTERVAL '2 seconds') EMIT ON WINDOW CLOSE",
     ),
     v("w_ev_join", "SELECT x.k, x.v, y.v AS yv FROM ev x JOIN ev y ON x.ts = y.ts AND x.k = y.k"),
     v("w_ev_agg", "SELECT ts, count(*) AS c FROM ev GROUP BY ts"),

@@ -13,6 +13,7 @@
 pub mod aggregate;
 pub mod consolidate;
 pub mod distinct;
+pub mod expand;
 pub mod expr;
 pub mod filter;
 pub mod group_topn;
@@ -24,6 +25,7 @@ pub mod recursive;
 pub mod repeat;
 mod row_keys;
 pub mod semi_join;
+pub mod session;
 pub mod sink;
 pub mod temporal;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use arrow::datatypes::Schema;
 
 use super::fragment::FragmentGraph;
-use super::{AggCall, Distribution, OpSpec, OrderBy, RankKind, StreamNode, TemporalBound, WatermarkKind};
+use super::{AggCall, Distribution, GroupingSet, OpSpec, OrderBy, RankKind, StreamNode, TemporalBound, WatermarkKind};
 
 impl StreamNode {
     /// The plan as text, with a line break after every operator.
@@ -82,6 +82,14 @@ impl StreamNode {
                 let outer = if u.preserve_nulls { " outer" } else { "" };
                 format!("{outer} {}", columns(input, &u.columns))
             }
+            OpSpec::Expand(e) => {
+                let set = |s: &GroupingSet| {
+                    let kept: Vec<usize> =
+                        e.columns.iter().zip(&s.keep).filter(|(_, k)| **k).map(|(c, _)| *c).collect();
+                    format!("{}: {}", s.id, columns(input, &kept))
+                };
+                format!(" sets=[{}]", e.sets.iter().map(set).collect::<Vec<_>>().join(", "))
+            }
             OpSpec::Aggregate(a) => {
                 let mut text = format!(" group={}", columns(input, &a.group));
                 let calls: Vec<String> = a.calls.iter().map(|c| call(input, c)).collect();
@@ -90,6 +98,15 @@ impl StreamNode {
                     let _ = write!(text, " window={}", column(own, w.column));
                 }
                 if a.emit_on_close {
+                    text.push_str(" emit=on-close");
+                }
+                text
+            }
+            OpSpec::Session(s) => {
+                let gap = Micros(s.gap_us);
+                let mut text =
+                    format!(" partition={} time={} gap={gap}", columns(input, &s.partition), column(input, s.time));
+                if s.emit_on_close {
                     text.push_str(" emit=on-close");
                 }
                 text
@@ -222,6 +239,11 @@ fn call(input: Option<&Schema>, c: &AggCall) -> String {
     let distinct = if c.distinct { "distinct " } else { "" };
     let arg = c.arg.map_or("*".to_string(), |a| column(input, a));
     let filter = c.filter.map_or(String::new(), |f| format!(" filter {}", column(input, f)));
+    if let Some(r) = &c.rows {
+        let columns: Vec<String> = r.columns.iter().map(|o| sort(input, o)).collect();
+        let first = r.first.map_or(String::new(), |n| format!(" first {n}"));
+        return format!("{distinct}{} of sorted[{}]{first}{filter}", r.function, columns.join(", "));
+    }
     format!("{}({distinct}{arg}){filter}", c.func)
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
+use datafusion_expr::Accumulator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::window::WindowExpr;
 
@@ -114,8 +115,12 @@ pub enum OpSpec {
     Unnest(UnnestSpec),
     /// Rows as often as a column says.
     Repeat(RepeatSpec),
+    /// Rows repeated per grouping set.
+    Expand(ExpandSpec),
     /// GROUP BY.
     Aggregate(AggregateSpec),
+    /// SESSION windows.
+    Session(SessionSpec),
     /// Hash join, semi and anti join.
     Join(JoinSpec),
     /// UNION ALL.
@@ -228,6 +233,25 @@ pub struct RepeatSpec {
     pub count: usize,
 }
 
+/// Grouping sets: the output's columns are the input's, the group columns (NULL where a set leaves
+/// them out), and the set's number.
+#[derive(Debug, Clone)]
+pub struct ExpandSpec {
+    /// Group columns, among the input's.
+    pub columns: Vec<usize>,
+    /// The sets.
+    pub sets: Vec<GroupingSet>,
+}
+
+/// One grouping set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupingSet {
+    /// Which of the group columns it has.
+    pub keep: Vec<bool>,
+    /// Its number: as a group column of its own, and for `grouping()`.
+    pub id: u64,
+}
+
 /// GROUP BY.
 #[derive(Debug, Clone)]
 pub struct AggregateSpec {
@@ -243,6 +267,9 @@ pub struct AggregateSpec {
     pub window: Option<WatermarkColumn>,
     /// Emit a group only once its window has closed (then exactly once, weight +1).
     pub emit_on_close: bool,
+    /// Values of the last group column (the number of a grouping set without columns) whose one group
+    /// has a row even when there is no input.
+    pub always: Vec<u64>,
 }
 
 /// One aggregate call.
@@ -260,9 +287,31 @@ pub struct AggCall {
     pub arg_type: DataType,
     /// Type of the result, as DataFusion plans it.
     pub result_type: DataType,
+    /// What [`AggFunc::Rows`] computes; it has no `arg`.
+    pub rows: Option<RowsCall>,
 }
 
-/// Aggregates with incremental kernels.
+/// An aggregate that is computed anew from the sorted rows of its group.
+#[derive(Debug, Clone)]
+pub struct RowsCall {
+    /// Input columns that it reads, in the order by which the rows are sorted.
+    pub columns: Vec<OrderBy>,
+    /// Place in `columns` of what must not be NULL for a row to count (IGNORE NULLS).
+    pub not_null: Option<usize>,
+    /// So many rows from the start decide the result; `None` for all.
+    pub first: Option<usize>,
+    /// The function.
+    pub function: Arc<dyn RowsFunction>,
+}
+
+/// A function of sorted rows. Its text shows what it computes, with `$0`, `$1`, … for the columns.
+pub trait RowsFunction: fmt::Debug + fmt::Display + Send + Sync {
+    /// Starts with no rows. The accumulator takes the columns of the rows, in order. What fails in it
+    /// for the data's sake is NULL in the end; its errors stop the query.
+    fn start(&self) -> datafusion_common::Result<Box<dyn Accumulator>>;
+}
+
+/// Aggregates with incremental kernels, and all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AggFunc {
     /// Number of rows, or of non-NULL values.
@@ -275,6 +324,34 @@ pub enum AggFunc {
     Min,
     /// Greatest.
     Max,
+    /// Whether all are true.
+    BoolAnd,
+    /// Whether any is true.
+    BoolOr,
+    /// Bits that all have.
+    BitAnd,
+    /// Bits that any has.
+    BitOr,
+    /// Bits that an odd number has.
+    BitXor,
+    /// Any other: see [`RowsCall`].
+    Rows,
+}
+
+/// SESSION windows: output columns are the input's, then the start and the end of the session.
+#[derive(Debug, Clone)]
+pub struct SessionSpec {
+    /// Sessions are cut among rows that agree on these columns.
+    pub partition: Vec<usize>,
+    /// The time of a row, a timestamp of microseconds.
+    pub time: usize,
+    /// A row that comes this many microseconds after the one before, or later, begins a session.
+    pub gap_us: i64,
+    /// Whether input is append-only and its watermark speaks of the time: then it closes and frees
+    /// sessions.
+    pub append_only_input: bool,
+    /// Emit rows only once their session has closed (then exactly once).
+    pub emit_on_close: bool,
 }
 
 /// The kinds of join.
@@ -453,7 +530,9 @@ impl OpSpec {
             Self::Project(_) => "Project",
             Self::Unnest(_) => "Unnest",
             Self::Repeat(_) => "Repeat",
+            Self::Expand(_) => "Expand",
             Self::Aggregate(_) => "Aggregate",
+            Self::Session(_) => "Session",
             Self::Join(_) => "Join",
             Self::Union => "Union",
             Self::Distinct => "Distinct",
@@ -477,6 +556,12 @@ impl fmt::Display for AggFunc {
             Self::Avg => "avg",
             Self::Min => "min",
             Self::Max => "max",
+            Self::BoolAnd => "bool_and",
+            Self::BoolOr => "bool_or",
+            Self::BitAnd => "bit_and",
+            Self::BitOr => "bit_or",
+            Self::BitXor => "bit_xor",
+            Self::Rows => "rows",
         })
     }
 }

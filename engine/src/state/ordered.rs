@@ -104,8 +104,19 @@ impl FrozenOrdered {
     }
 
     /// All entries `>= key` with their weights, ascending (negative ones included).
-    pub fn scan_from(&self, key: &[u8]) -> impl Iterator<Item = (&[u8], i64)> {
+    pub fn scan_from<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = (&'a [u8], i64)> + use<'a> {
         self.entries_from(self.seek(key)).map(|e| (&*e.key, e.weight))
+    }
+
+    /// All entries `< key` with their weights, descending (negative ones included).
+    pub fn scan_back<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = (&'a [u8], i64)> + use<'a> {
+        self.entries_before(self.seek(key)).map(|e| (&*e.key, e.weight))
+    }
+
+    fn entries_before(&self, (block, place): (usize, usize)) -> impl Iterator<Item = &Entry> {
+        let head = self.blocks.get(block).map_or(&[][..], |b| &b.entries[..place]);
+        let before = self.blocks[..block].iter().rev().flat_map(|b| b.entries.iter().rev());
+        head.iter().rev().chain(before)
     }
 
     /// All entries that start with `prefix`, ascending (negative ones included).
@@ -120,18 +131,11 @@ impl FrozenOrdered {
 
     /// The greatest key present that starts with `prefix`.
     pub fn last(&self, prefix: &[u8]) -> Option<&[u8]> {
-        let (block, place) = match successor(prefix) {
+        let end = match successor(prefix) {
             Some(end) => self.seek(&end),
             None => (self.blocks.len(), 0),
         };
-        let head = self.blocks.get(block).map_or(&[][..], |b| &b.entries[..place]);
-        let before = self.blocks[..block].iter().rev().flat_map(|b| b.entries.iter().rev());
-        head.iter()
-            .rev()
-            .chain(before)
-            .take_while(|e| e.key.starts_with(prefix))
-            .find(|e| e.weight > 0)
-            .map(|e| &*e.key)
+        self.entries_before(end).take_while(|e| e.key.starts_with(prefix)).find(|e| e.weight > 0).map(|e| &*e.key)
     }
 
     /// All rows, as a full snapshot.

@@ -545,20 +545,20 @@ impl Builder<'_> {
             OpSpec::Project(s) => Box::new(operator::project::Project::new(s.clone(), out)?),
             OpSpec::Unnest(s) => Box::new(operator::unnest::Unnest::new(s.clone(), out)),
             OpSpec::Repeat(s) => Box::new(operator::repeat::Repeat::new(s.clone(), out)),
+            OpSpec::Expand(s) => Box::new(operator::expand::Expand::new(s.clone(), out)),
             OpSpec::Aggregate(s) => {
-                let op = operator::aggregate::HashAggregate::new(s.clone(), &input(0)?, out)?;
+                let mut op = operator::aggregate::HashAggregate::new(s.clone(), &input(0)?, out)?;
                 // Input that is spread by some of the group columns has its vnodes from those.
-                match node.inputs.first().map(|n| &n.props.distribution) {
-                    Some(Distribution::Hash(keys)) => {
-                        let at = |k: &usize| s.group.iter().position(|g| g == k);
-                        match keys.iter().map(at).collect::<Option<Vec<usize>>>() {
-                            Some(keys) => Box::new(op.with_distribution(keys)),
-                            None => Box::new(op),
-                        }
+                if let Some(Distribution::Hash(keys)) = node.inputs.first().map(|n| &n.props.distribution) {
+                    let at = |k: &usize| s.group.iter().position(|g| g == k);
+                    if let Some(keys) = keys.iter().map(at).collect::<Option<Vec<usize>>>() {
+                        op = op.with_distribution(keys);
                     }
-                    _ => Box::new(op),
                 }
+                op.keep_always(self.id.index as usize, self.fragment.parallelism)?;
+                Box::new(op)
             }
+            OpSpec::Session(s) => Box::new(operator::session::SessionWindows::new(s.clone(), &input(0)?, out)?),
             OpSpec::Join(s) if s.kind.keeps_left() => {
                 Box::new(operator::semi_join::SemiJoin::new(s, input(0)?, input(1)?, out)?)
             }

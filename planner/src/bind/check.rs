@@ -191,17 +191,8 @@ impl Visitor for Refuser {
         if !self.continuous {
             return ControlFlow::Continue(());
         }
-        if let ast::GroupByExpr::Expressions(exprs, modifiers) = &s.group_by {
+        if let ast::GroupByExpr::Expressions(_, modifiers) = &s.group_by {
             refuse_if(!modifiers.is_empty(), || at_span(not_yet("a GROUP BY modifier"), at))?;
-            for e in exprs {
-                let name = match e {
-                    ast::Expr::GroupingSets(_) => "GROUPING SETS",
-                    ast::Expr::Cube(_) => "CUBE",
-                    ast::Expr::Rollup(_) => "ROLLUP",
-                    _ => continue,
-                };
-                return ControlFlow::Break(at_span(not_yet(name), at));
-            }
         }
         ControlFlow::Continue(())
     }

@@ -1,9 +1,9 @@
-//! The functions that TUMBLE and HOP are made of. They are ordinary scalar functions, so
+//! The functions that TUMBLE, HOP and CUMULATE are made of. They are ordinary scalar functions, so
 //! that DataFusion can run the very same plan in batch, and the planner recognises them
 //! to learn which columns are window bounds.
 //!
-//! Windows of `size` start at `offset + k × size` (HOP: at `k × slide`) for every integer
-//! k, also before 1970; a window holds the times `start ≤ t < start + size`. All lengths
+//! Windows of `size` start at `offset + k × size` (HOP: at `offset + k × slide`) for every
+//! integer k, also before 1970; a window holds the times `start ≤ t < start + size`. All lengths
 //! are microseconds. A bound that no timestamp can hold is NULL.
 
 use std::sync::{Arc, LazyLock};
@@ -21,6 +21,8 @@ use datafusion_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, Scalar
 pub const TUMBLE_START: &str = "tumble_start";
 /// Name of the function that lists the starts of the hopping windows around a time.
 pub const HOP_STARTS: &str = "hop_starts";
+/// Name of the function that lists the ends of the growing windows around a time.
+pub const CUMULATE_ENDS: &str = "cumulate_ends";
 /// Name of the function that gives a window's end from its start.
 pub const WINDOW_END: &str = "window_end_of";
 
@@ -29,9 +31,15 @@ pub fn tumble_start(ts: Expr, size_us: i64, offset_us: i64) -> Expr {
     TUMBLE.call(vec![ts, lit(size_us), lit(offset_us)])
 }
 
-/// `hop_starts(ts, slide, size)`: starts of the windows that hold `ts`, rising.
-pub fn hop_starts(ts: Expr, slide_us: i64, size_us: i64) -> Expr {
-    HOP.call(vec![ts, lit(slide_us), lit(size_us)])
+/// `hop_starts(ts, slide, size, offset)`: starts of the windows that hold `ts`, rising.
+pub fn hop_starts(ts: Expr, slide_us: i64, size_us: i64, offset_us: i64) -> Expr {
+    HOP.call(vec![ts, lit(slide_us), lit(size_us), lit(offset_us)])
+}
+
+/// `cumulate_ends(ts, step, size, offset)`: ends of the windows that hold `ts`, rising. They
+/// start together, every `size`, and grow by `step`, of which `size` is a multiple.
+pub fn cumulate_ends(ts: Expr, step_us: i64, size_us: i64, offset_us: i64) -> Expr {
+    CUMULATE.call(vec![ts, lit(step_us), lit(size_us), lit(offset_us)])
 }
 
 /// `window_end_of(start, size)`.
@@ -41,12 +49,14 @@ pub fn window_end(start: Expr, size_us: i64) -> Expr {
 
 static TUMBLE: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::new_from_impl(WindowFn::new(Kind::TumbleStart)));
 static HOP: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::new_from_impl(WindowFn::new(Kind::HopStarts)));
+static CUMULATE: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::new_from_impl(WindowFn::new(Kind::CumulateEnds)));
 static END: LazyLock<ScalarUDF> = LazyLock::new(|| ScalarUDF::new_from_impl(WindowFn::new(Kind::WindowEnd)));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     TumbleStart,
     HopStarts,
+    CumulateEnds,
     WindowEnd,
 }
 
@@ -58,7 +68,11 @@ struct WindowFn {
 
 impl WindowFn {
     fn new(kind: Kind) -> Self {
-        let arity = if kind == Kind::WindowEnd { 2 } else { 3 };
+        let arity = match kind {
+            Kind::WindowEnd => 2,
+            Kind::TumbleStart => 3,
+            Kind::HopStarts | Kind::CumulateEnds => 4,
+        };
         Self { kind, signature: Signature::any(arity, Volatility::Immutable) }
     }
 }
@@ -85,6 +99,7 @@ impl ScalarUDFImpl for WindowFn {
         match self.kind {
             Kind::TumbleStart => TUMBLE_START,
             Kind::HopStarts => HOP_STARTS,
+            Kind::CumulateEnds => CUMULATE_ENDS,
             Kind::WindowEnd => WINDOW_END,
         }
     }
@@ -96,7 +111,9 @@ impl ScalarUDFImpl for WindowFn {
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         match arg_types.first() {
             Some(t @ DataType::Timestamp(TimeUnit::Microsecond, _)) => Ok(match self.kind {
-                Kind::HopStarts => DataType::List(Arc::new(Field::new_list_field(t.clone(), true))),
+                Kind::HopStarts | Kind::CumulateEnds => {
+                    DataType::List(Arc::new(Field::new_list_field(t.clone(), true)))
+                }
                 _ => t.clone(),
             }),
             _ => plan_err!("{} needs a timestamp", self.name()),
@@ -129,7 +146,8 @@ impl ScalarUDFImpl for WindowFn {
                 let ends: PrimitiveArray<TimestampMicrosecondType> = ts.unary_opt(|t| t.checked_add(a));
                 Arc::new(ends.with_timezone_opt(tz))
             }
-            Kind::HopStarts => Arc::new(hop(ts, a, constant(&args, 2)?, tz)?),
+            Kind::HopStarts => Arc::new(hop(ts, a, constant(&args, 2)?, constant(&args, 3)?, tz)?),
+            Kind::CumulateEnds => Arc::new(cumulate(ts, a, constant(&args, 2)?, constant(&args, 3)?, tz)?),
         };
         if was_scalar {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
@@ -142,12 +160,42 @@ fn hop(
     ts: &PrimitiveArray<TimestampMicrosecondType>,
     slide: i64,
     size: i64,
+    offset: i64,
     tz: Option<Arc<str>>,
 ) -> Result<ListArray> {
     if slide <= 0 || size <= 0 {
         return exec_err!("a window's slide and size must be positive");
     }
-    let per_row = usize::try_from(size / slide + 1).unwrap_or(1).min(1 << 16);
+    // Starts s with t - size < s <= t: the first one above t - size.
+    let (slide, size, offset) = (i128::from(slide), i128::from(size), i128::from(offset));
+    let first = |t: i128| ((t - size - offset).div_euclid(slide) + 1) * slide + offset;
+    lists(ts, size / slide + 1, tz, |t| (first(t), slide, t))
+}
+
+fn cumulate(
+    ts: &PrimitiveArray<TimestampMicrosecondType>,
+    step: i64,
+    size: i64,
+    offset: i64,
+    tz: Option<Arc<str>>,
+) -> Result<ListArray> {
+    if step <= 0 || size <= 0 {
+        return exec_err!("a window's step and size must be positive");
+    }
+    let (step, size, offset) = (i128::from(step), i128::from(size), i128::from(offset));
+    let start = |t: i128| (t - offset).div_euclid(size) * size + offset;
+    // Ends e with t < e <= start + size: the first one above t.
+    lists(ts, size / step, tz, |t| (start(t) + ((t - start(t)).div_euclid(step) + 1) * step, step, start(t) + size))
+}
+
+/// For each time the times from the first up to the last, by steps: (first, step, last). NULL for NULL.
+fn lists(
+    ts: &PrimitiveArray<TimestampMicrosecondType>,
+    per_row: i128,
+    tz: Option<Arc<str>>,
+    of: impl Fn(i128) -> (i128, i128, i128),
+) -> Result<ListArray> {
+    let per_row = usize::try_from(per_row).unwrap_or(1).clamp(1, 1 << 16);
     let mut values =
         PrimitiveBuilder::<TimestampMicrosecondType>::with_capacity(ts.len().saturating_mul(per_row).min(1 << 24));
     let mut offsets = Int32BufferBuilder::new(ts.len() + 1);
@@ -158,14 +206,12 @@ fn hop(
             nulls.append_null();
         } else {
             nulls.append_non_null();
-            let t = i128::from(ts.value(i));
-            // Starts s with t - size < s <= t: the first multiple of slide above t - size.
-            let mut s = ((t - i128::from(size)).div_euclid(i128::from(slide)) + 1) * i128::from(slide);
-            while s <= t {
-                if let Ok(start) = i64::try_from(s) {
-                    values.append_value(start);
+            let (mut s, step, last) = of(i128::from(ts.value(i)));
+            while s <= last {
+                if let Ok(bound) = i64::try_from(s) {
+                    values.append_value(bound);
                 }
-                s += i128::from(slide);
+                s += step;
             }
         }
         match i32::try_from(values.len()) {

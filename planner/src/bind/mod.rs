@@ -19,6 +19,7 @@ pub(crate) mod now;
 mod patterns;
 mod rewrite;
 mod series;
+pub(crate) mod session;
 mod sql_functions;
 mod types;
 mod windows;
@@ -46,6 +47,7 @@ pub use columns::bind_columns;
 pub use errors::bind_error;
 pub use names::without_marks;
 pub use now::with_now;
+pub use session::in_batch;
 pub use sql_functions::{check_function, is_builtin};
 pub use work_table::{WorkTable, rewrite_work_tables};
 
@@ -144,11 +146,15 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     let plan = crate::rules::lateral::inline(plan).map_err(bind_error)?;
     let plan = crate::rules::windows::distinct_on(plan).map_err(bind_error)?;
     match mode {
-        BindMode::AdHoc => crate::rules::windows::define(plan, None).map_err(bind_error),
+        BindMode::AdHoc => {
+            let plan = crate::rules::aggregate::canonical(plan, None).map_err(bind_error)?;
+            crate::rules::windows::define(plan, None).map_err(bind_error)
+        }
         BindMode::Continuous { errors } => {
             let plan = crate::rules::temporal::define(plan).map_err(bind_error)?;
             check::continuous_plan(&plan)?;
             let plan = crate::rules::limit::order_limits(plan).map_err(bind_error)?;
+            let plan = crate::rules::aggregate::canonical(plan, Some(errors)).map_err(bind_error)?;
             let plan = crate::rules::guard::guard(plan, errors).map_err(bind_error)?;
             crate::rules::windows::define(plan, Some(errors)).map_err(bind_error)
         }

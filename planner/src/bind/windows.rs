@@ -1,23 +1,29 @@
-//! `TUMBLE(t, ts, size [, offset])` and `HOP(t, ts, slide, size)` as relations: each adds
-//! `window_start` and `window_end`, in plain DataFusion nodes. Rows without a time belong
+//! `TUMBLE(t, ts, size [, offset])`, `HOP(t, ts, slide, size [, offset])`,
+//! `CUMULATE(t, ts, step, size [, offset])` and `SESSION(t [PARTITION BY k], ts, gap)` as
+//! relations: each adds `window_start` and `window_end`, in plain DataFusion nodes but for
+//! SESSION, which has a node of its own. Rows without a time belong
 //! to no window and are left out. Flink's `TABLE(TUMBLE(…, DESCRIPTOR(ts), …))` works too.
+
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion_common::{Column, DFSchema, Result, ScalarValue, UnnestOptions};
 use datafusion_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
-use datafusion_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion_expr::{Expr, ExprSchemable, Extension, LogicalPlan, LogicalPlanBuilder};
 use datafusion_sql::sqlparser::ast::{self, Spanned};
 use datafusion_sql::sqlparser::tokenizer::Span;
 use spate_engine::types::error::{ErrorKind, SpateError};
 
 use super::check::at_span;
 use super::functions;
+use super::session::SessionWindow;
 
 /// More windows per row than this are taken for a mistake.
 const MAX_WINDOWS_PER_ROW: i64 = 10_000;
 
-const START: &str = "window_start";
-const END: &str = "window_end";
+/// Names of the columns that windows add.
+pub(super) const START: &str = "window_start";
+pub(super) const END: &str = "window_end";
 
 #[derive(Debug)]
 pub(super) struct WindowTables;
@@ -90,36 +96,86 @@ fn window_table(
             tumble(input, ts, size_us, offset_us.rem_euclid(size_us))
         }
         "HOP" => {
-            let usage = "HOP(table, time column, INTERVAL 'slide', INTERVAL 'size')";
-            let (Some(table), Some(ts), Some(slide), Some(size), None) =
-                (exprs.next(), exprs.next(), exprs.next(), exprs.next(), exprs.next())
+            let usage = "HOP(table, time column, INTERVAL 'slide', INTERVAL 'size' [, INTERVAL 'offset'])";
+            let (Some(table), Some(ts), Some(slide), Some(size)) =
+                (exprs.next(), exprs.next(), exprs.next(), exprs.next())
             else {
                 return Err(wrong(usage).into());
             };
+            let offset = exprs.next();
+            if exprs.next().is_some() {
+                return Err(wrong(usage).into());
+            }
             let input = table_argument(table, usage, context)?;
             let ts = time_column(ts, &name, &input, context)?;
             let slide_us = positive_length(slide, "slide", context)?;
             let size_us = positive_length(size, "size", context)?;
-            if size_us / slide_us > MAX_WINDOWS_PER_ROW {
-                return Err(at_span(
-                    SpateError::invalid(format!(
-                        "HOP would put each row into {} windows; at most {MAX_WINDOWS_PER_ROW} are allowed",
-                        size_us / slide_us
-                    ))
-                    .with_hint("the slide comes before the size: HOP(t, ts, slide, size)"),
-                    at,
-                )
-                .into());
-            }
-            hop(input, ts, slide_us, size_us)
+            let offset_us = offset.map_or(Ok(0), |o| length(o, "offset", context))?.rem_euclid(slide_us);
+            let order = "the slide comes before the size: HOP(t, ts, slide, size)";
+            check_count(&name, size_us / slide_us, order).map_err(|e| at_span(e, at))?;
+            let starts = functions::hop_starts(ts.clone(), slide_us, size_us, offset_us);
+            hop(input, ts, starts, size_us)
         }
-        _ => Err(at_span(
-            SpateError::unsupported(format!("window function {name} is not supported yet"))
-                .with_hint("TUMBLE and HOP are supported"),
-            at,
-        )
-        .into()),
+        "CUMULATE" => {
+            let usage = "CUMULATE(table, time column, INTERVAL 'step', INTERVAL 'size' [, INTERVAL 'offset'])";
+            let (Some(table), Some(ts), Some(step), Some(size)) =
+                (exprs.next(), exprs.next(), exprs.next(), exprs.next())
+            else {
+                return Err(wrong(usage).into());
+            };
+            let offset = exprs.next();
+            if exprs.next().is_some() {
+                return Err(wrong(usage).into());
+            }
+            let input = table_argument(table, usage, context)?;
+            let ts = time_column(ts, &name, &input, context)?;
+            let step_us = positive_length(step, "step", context)?;
+            let size_us = positive_length(size, "size", context)?;
+            let offset_us = offset.map_or(Ok(0), |o| length(o, "offset", context))?.rem_euclid(size_us);
+            let order = "the step comes before the size: CUMULATE(t, ts, step, size)";
+            if size_us % step_us != 0 {
+                let what = "the size of CUMULATE must be a multiple of its step";
+                return Err(at_span(SpateError::invalid(what).with_hint(order), at).into());
+            }
+            check_count(&name, size_us / step_us, order).map_err(|e| at_span(e, at))?;
+            cumulate(input, ts, (step_us, size_us, offset_us))
+        }
+        _ => {
+            let usage = "SESSION(table [PARTITION BY columns], time column, INTERVAL 'gap')";
+            let (Some(table), Some(ts), Some(gap), None) = (exprs.next(), exprs.next(), exprs.next(), exprs.next())
+            else {
+                return Err(wrong(usage).into());
+            };
+            let (table, keys) = crate::sql::partition_argument(&table).unwrap_or((table, vec![]));
+            let input = table_argument(table, usage, context)?;
+            let ts = time_column(ts, &name, &input, context)?;
+            let gap_us = positive_length(gap, "gap", context)?;
+            let mut partition: Vec<Expr> = Vec::with_capacity(keys.len());
+            for key in keys {
+                let (at, shown) = (key.span(), key.to_string());
+                let key = context.sql_to_expr(key, input.schema())?;
+                if !matches!(key, Expr::Column(_)) {
+                    let what = format!("PARTITION BY of SESSION needs a column, not \"{shown}\"");
+                    return Err(at_span(SpateError::invalid(what).with_hint("compute it in a subquery"), at).into());
+                }
+                if !partition.contains(&key) {
+                    partition.push(key);
+                }
+            }
+            all_columns(&input)?;
+            let input = LogicalPlanBuilder::from(input).filter(ts.clone().is_not_null())?.build()?;
+            let node = SessionWindow::try_new(input, partition, ts, gap_us)?;
+            Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
+        }
     }
+}
+
+fn check_count(name: &str, windows: i64, hint: &str) -> std::result::Result<(), SpateError> {
+    if windows <= MAX_WINDOWS_PER_ROW {
+        return Ok(());
+    }
+    let what = format!("{name} would put each row into {windows} windows; at most {MAX_WINDOWS_PER_ROW} are allowed");
+    Err(SpateError::invalid(what).with_hint(hint))
 }
 
 fn tumble(input: LogicalPlan, ts: Expr, size_us: i64, offset_us: i64) -> Result<LogicalPlan> {
@@ -130,10 +186,21 @@ fn tumble(input: LogicalPlan, ts: Expr, size_us: i64, offset_us: i64) -> Result<
     LogicalPlanBuilder::from(input).filter(ts.is_not_null())?.project(columns)?.build()
 }
 
-fn hop(input: LogicalPlan, ts: Expr, slide_us: i64, size_us: i64) -> Result<LogicalPlan> {
+fn cumulate(input: LogicalPlan, ts: Expr, (step_us, size_us, offset_us): (i64, i64, i64)) -> Result<LogicalPlan> {
+    let mut columns = all_columns(&input)?;
+    columns.push(functions::tumble_start(ts.clone(), size_us, offset_us).alias(START));
+    columns.push(functions::cumulate_ends(ts.clone(), step_us, size_us, offset_us).alias(END));
+    LogicalPlanBuilder::from(input)
+        .filter(ts.is_not_null())?
+        .project(columns)?
+        .unnest_column_with_options(Column::from_name(END), UnnestOptions::new().with_preserve_nulls(false))?
+        .build()
+}
+
+fn hop(input: LogicalPlan, ts: Expr, starts: Expr, size_us: i64) -> Result<LogicalPlan> {
     let columns = all_columns(&input)?;
     let mut with_list = columns.clone();
-    with_list.push(functions::hop_starts(ts.clone(), slide_us, size_us).alias(START));
+    with_list.push(starts.alias(START));
     let start = Column::from_name(START);
     let mut with_end = columns;
     with_end.push(Expr::Column(start.clone()));

@@ -6,12 +6,13 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_expr::expr::AggregateFunction;
 use datafusion_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
 use spate_engine::plan::{
-    AggCall, AggFunc, AggregateSpec, Distribution, ExprRef, OpSpec, ProjectSpec, Properties, StreamNode,
-    WatermarkColumn, WatermarkKind,
+    AggCall, AggFunc, AggregateSpec, Distribution, ExprRef, OpSpec, OrderBy, ProjectSpec, Properties, RowsCall,
+    StreamNode, WatermarkColumn, WatermarkKind,
 };
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
-use super::{Lowered, Lowerer, expr, project, stream_schema, unaliased};
+use super::{Lowered, Lowerer, expand, expr, project, stream_schema, unaliased};
+use crate::rules::aggregate::sorted::SortedAggregate;
 
 impl Lowerer {
     pub(super) fn aggregate(&self, a: &Aggregate, on_close: bool) -> Result<Lowered> {
@@ -19,22 +20,33 @@ impl Lowerer {
         let input = self.node(&a.input, false)?.node;
         let schema = stream_schema(&LogicalPlan::Aggregate(a.clone()));
         let mut columns = Columns { aggregate: a, exprs: Vec::new(), watermarks: Vec::new() };
-        let mut group = Vec::with_capacity(a.group_expr.len());
-        for e in &a.group_expr {
-            if let Expr::GroupingSet(_) = unaliased(e) {
-                return Err(refuse("GROUPING SETS, CUBE or ROLLUP"));
-            }
+        let sets = expand::sets_of(&a.group_expr)?;
+        let grouped: Vec<&Expr> = match &sets {
+            Some(sets) => sets.exprs.clone(),
+            None => a.group_expr.iter().collect(),
+        };
+        let mut group = Vec::with_capacity(grouped.len());
+        for e in grouped {
             group.push(columns.place(e, &input)?);
         }
+        let keys = schema.fields().len() - a.aggr_expr.len();
         let mut calls = Vec::with_capacity(a.aggr_expr.len());
         for (i, e) in a.aggr_expr.iter().enumerate() {
             let Expr::AggregateFunction(f) = unaliased(e) else {
                 return Err(refuse(&format!("the aggregate expression {}", e.human_display())));
             };
-            let result_type = schema.field(a.group_expr.len() + i).data_type().clone();
-            calls.push(columns.call(f, result_type, &input)?);
+            let result_type = schema.field(keys + i).data_type().clone();
+            calls.push(match f.func.inner().downcast_ref::<SortedAggregate>() {
+                Some(sorted) => columns.sorted(f, sorted, result_type, &input)?,
+                None => columns.call(f, result_type, &input)?,
+            });
         }
-        let input = columns.apply(input, &mut group, &mut calls, self.anyhow())?;
+        let mut input = columns.apply(input, &mut group, &mut calls, self.anyhow())?;
+        let mut always = Vec::new();
+        if let Some(sets) = sets {
+            always = sets.empty();
+            input = expand::node(input, &mut group, sets.sets, &schema)?;
+        }
 
         let append_only_input = input.props.append_only;
         let window = if append_only_input { window_of(&group, &input.props) } else { None };
@@ -74,7 +86,7 @@ impl Lowerer {
                 _ => Distribution::Hash(keys),
             },
         };
-        let spec = AggregateSpec { group, calls, append_only_input, window, emit_on_close: on_close };
+        let spec = AggregateSpec { group, calls, append_only_input, window, emit_on_close: on_close, always };
         Ok(StreamNode { op: OpSpec::Aggregate(spec), schema, props, inputs: vec![input] }.into())
     }
 }
@@ -131,6 +143,11 @@ impl<'a> Columns<'a> {
             "avg" => AggFunc::Avg,
             "min" => AggFunc::Min,
             "max" => AggFunc::Max,
+            "bool_and" => AggFunc::BoolAnd,
+            "bool_or" => AggFunc::BoolOr,
+            "bit_and" => AggFunc::BitAnd,
+            "bit_or" => AggFunc::BitOr,
+            "bit_xor" => AggFunc::BitXor,
             _ => return Err(refuse(&format!("aggregate function {name}"))),
         };
         let params = &f.params;
@@ -149,7 +166,38 @@ impl<'a> Columns<'a> {
             && matches!(unaliased(arg), Expr::Literal(value, _) if !value.is_null());
         let arg = if every_row { None } else { Some(self.place(arg, input)?) };
         let filter = params.filter.as_deref().map(|f| self.place(f, input)).transpose()?;
-        Ok(AggCall { func, arg, distinct: params.distinct, filter, arg_type, result_type })
+        Ok(AggCall { func, arg, distinct: params.distinct, filter, arg_type, result_type, rows: None })
+    }
+
+    /// A function of sorted rows.
+    fn sorted(
+        &mut self,
+        f: &'a AggregateFunction,
+        function: &SortedAggregate,
+        result_type: DataType,
+        input: &StreamNode,
+    ) -> Result<AggCall> {
+        let mut sorted = Vec::with_capacity(f.params.args.len());
+        for (arg, o) in f.params.args.iter().zip(function.options()) {
+            let column = self.place(arg, input)?;
+            sorted.push(OrderBy { column, descending: o.descending, nulls_first: o.nulls_first });
+        }
+        let filter = f.params.filter.as_deref().map(|f| self.place(f, input)).transpose()?;
+        let rows = RowsCall {
+            columns: sorted,
+            not_null: function.not_null(),
+            first: function.first(),
+            function: Arc::new(function.clone()),
+        };
+        Ok(AggCall {
+            func: AggFunc::Rows,
+            arg: None,
+            distinct: function.distinct(),
+            filter,
+            arg_type: DataType::Null,
+            result_type,
+            rows: Some(rows),
+        })
     }
 
     /// Computes the columns, unless all of them are there already, and makes `group` and
@@ -174,6 +222,9 @@ impl<'a> Columns<'a> {
             for c in calls {
                 c.arg = c.arg.map(at);
                 c.filter = c.filter.map(at);
+                for o in c.rows.iter_mut().flat_map(|r| &mut r.columns) {
+                    o.column = at(o.column);
+                }
             }
             return Ok(input);
         }
@@ -200,6 +251,9 @@ fn check_types(func: AggFunc, arg: &DataType, result: &DataType) -> Result<()> {
         AggFunc::Count => *result == DataType::Int64,
         AggFunc::Sum | AggFunc::Avg => arg.is_numeric() && result.is_numeric(),
         AggFunc::Min | AggFunc::Max => !arg.is_nested() && arg == result,
+        AggFunc::BoolAnd | AggFunc::BoolOr => *arg == DataType::Boolean,
+        AggFunc::BitAnd | AggFunc::BitOr | AggFunc::BitXor => arg.is_integer() && arg == result,
+        AggFunc::Rows => false,
     };
     if ok {
         return Ok(());

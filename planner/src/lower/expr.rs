@@ -13,7 +13,7 @@ use spate_engine::plan::{ExprRef, Properties, WatermarkKind};
 use spate_engine::types::error::{Result, SpateError};
 
 use super::unaliased;
-use crate::bind::functions::{HOP_STARTS, TUMBLE_START, WINDOW_END};
+use crate::bind::functions::{CUMULATE_ENDS, HOP_STARTS, TUMBLE_START, WINDOW_END};
 use crate::bind::now::shift_of;
 
 /// The physical form of `e` over rows of `input`.
@@ -115,17 +115,28 @@ pub(super) fn watermark_of(e: &Expr, schema: &DFSchema, props: &Properties) -> O
     }
 }
 
-/// The size of the windows whose starts `e` lists, when it does so for a watermarked time.
-pub(super) fn window_list_of(e: &Expr, schema: &DFSchema, props: &Properties, lists: &[(usize, i64)]) -> Option<i64> {
+/// What an element of `e` is, when that lists bounds of the windows around a watermarked time.
+pub(super) fn window_list_of(
+    e: &Expr,
+    schema: &DFSchema,
+    props: &Properties,
+    lists: &[(usize, WatermarkKind)],
+) -> Option<WatermarkKind> {
     match unaliased(e) {
         Expr::Column(c) => {
             let index = schema.index_of_column(c).ok()?;
-            lists.iter().find(|(column, _)| *column == index).map(|(_, size)| *size)
+            lists.iter().find(|(column, _)| *column == index).map(|(_, kind)| *kind)
         }
         Expr::ScalarFunction(f) if f.func.name() == HOP_STARTS => {
-            let size = constant(f.args.get(2))?;
+            let size_us = constant(f.args.get(2))?;
             match watermark_of(f.args.first()?, schema, props)? {
-                WatermarkKind::EventTime => Some(size),
+                WatermarkKind::EventTime => Some(WatermarkKind::WindowStart { size_us }),
+                _ => None,
+            }
+        }
+        Expr::ScalarFunction(f) if f.func.name() == CUMULATE_ENDS => {
+            match watermark_of(f.args.first()?, schema, props)? {
+                WatermarkKind::EventTime => Some(WatermarkKind::WindowEnd),
                 _ => None,
             }
         }

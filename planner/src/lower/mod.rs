@@ -4,6 +4,7 @@
 
 mod aggregate;
 mod distinct;
+mod expand;
 mod expr;
 mod filter;
 mod group_topn;
@@ -13,6 +14,7 @@ mod over;
 mod project;
 mod recursive;
 mod scan;
+mod session;
 mod temporal;
 mod topn;
 mod union;
@@ -26,9 +28,11 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use spate_engine::plan::{
-    Distribution, ExchangeSpec, MaterializeSpec, ObjectId, OpSpec, Properties, SinkSpec, StreamNode,
+    Distribution, ExchangeSpec, MaterializeSpec, ObjectId, OpSpec, Properties, SinkSpec, StreamNode, WatermarkKind,
 };
 use spate_engine::types::error::{Result, SpateError};
+
+use crate::bind::session::SessionWindow;
 
 /// Where the rows of a continuous query go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +73,8 @@ pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
         return Err(SpateError::invalid("parallelism must be at least 1"));
     }
     let plan = fill_empty(plan.clone())?;
-    let lowerer = Lowerer { parallelism: options.parallelism, step: None };
+    let on_close = options.emit_on_window_close;
+    let lowerer = Lowerer { parallelism: options.parallelism, on_close, step: None };
     let top = lowerer.node(&plan, options.emit_on_window_close)?.node;
     Ok(match &options.target {
         Target::Materialize { id, name } => {
@@ -86,9 +91,9 @@ pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
 /// A lowered plan, with what only lowering needs to know of its columns.
 pub(crate) struct Lowered {
     pub(crate) node: StreamNode,
-    /// List columns that hold the starts of the windows (of so many microseconds) around
-    /// a watermarked time.
-    pub(crate) window_lists: Vec<(usize, i64)>,
+    /// List columns that hold bounds of the windows around a watermarked time, with what an
+    /// element of them is.
+    pub(crate) window_lists: Vec<(usize, WatermarkKind)>,
 }
 
 impl From<StreamNode> for Lowered {
@@ -99,6 +104,8 @@ impl From<StreamNode> for Lowered {
 
 pub(crate) struct Lowerer {
     parallelism: usize,
+    /// `EMIT ON WINDOW CLOSE` of the whole query.
+    on_close: bool,
     /// Within the recursive term of WITH RECURSIVE.
     step: Option<Rc<recursive::StepScope>>,
 }
@@ -121,6 +128,10 @@ impl Lowerer {
                 Ok(input)
             }
             LogicalPlan::Aggregate(a) => self.aggregate(a, on_close),
+            LogicalPlan::Extension(e) => match e.node.as_any().downcast_ref::<SessionWindow>() {
+                Some(s) => self.session(s, stream_schema(plan), on_close),
+                None => Err(SpateError::internal(format!("an unknown plan node: {}", e.node.name()))),
+            },
             _ if on_close => Err(SpateError::unsupported(format!(
                 "EMIT ON WINDOW CLOSE needs an aggregate over a window at the top of the query, found {}",
                 construct(plan)

@@ -52,8 +52,8 @@ impl Lowerer {
             {
                 props.watermarks.push(WatermarkColumn { column: i, kind });
             }
-            if let Some(size) = expr::window_list_of(e, from, &input.node.props, &input.window_lists) {
-                window_lists.push((i, size));
+            if let Some(kind) = expr::window_list_of(e, from, &input.node.props, &input.window_lists) {
+                window_lists.push((i, kind));
             }
         }
         props.watermarks.sort_by_key(|w| w.column);

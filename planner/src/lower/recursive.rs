@@ -35,7 +35,7 @@ impl Lowerer {
             parallelism: self.parallelism,
             inputs: RefCell::new(vec![given]),
         });
-        let inner = Lowerer { parallelism: 1, step: Some(Rc::clone(&scope)) };
+        let inner = Lowerer { parallelism: 1, on_close: false, step: Some(Rc::clone(&scope)) };
         let step = inner.node(&r.recursive_term, false)?.node;
         let inputs = scope.inputs.take();
         let schema = stream_schema(&LogicalPlan::RecursiveQuery(r.clone()));
@@ -56,7 +56,7 @@ impl Lowerer {
     /// the others only those are let through that treat each row by itself.
     pub(super) fn step(&self, scope: &StepScope, plan: &LogicalPlan) -> Result<Option<Lowered>> {
         if references(plan, &scope.name)? == 0 {
-            let outer = Lowerer { parallelism: scope.parallelism, step: None };
+            let outer = Lowerer { parallelism: scope.parallelism, on_close: false, step: None };
             let node = outer.require(outer.node(plan, false)?.node, Distribution::Single);
             let mut inputs = scope.inputs.borrow_mut();
             let leaf = leaf(inputs.len(), &node);

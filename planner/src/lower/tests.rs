@@ -112,7 +112,7 @@ fn hop() {
             Exchange hash[auction@0, window_end@2] [append-only, watermark=window_end@2 (end), hash[auction@0, window_end@2]]
               Project auction@0, price@1, window_end_of(window_start@2, 10000000) AS window_end [append-only, watermark=window_end@2 (end), any]
                 Unnest [window_start@2] [append-only, watermark=window_start@2 (start of 10 s), any]
-                  Project auction@0, price@1, hop_starts(ts@2, 3000000, 10000000) AS window_start [append-only, any]
+                  Project auction@0, price@1, hop_starts(ts@2, 3000000, 10000000, 0) AS window_start [append-only, any]
                     Filter ts@2 IS NOT NULL [append-only, watermark=ts@2 (time), any]
                       Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
         ",
@@ -687,12 +687,18 @@ fn emit_on_window_close_is_refused_with_a_reason() {
 }
 
 #[test]
-fn unsupported_aggregates_are_named() {
-    let yet = |what: &str| format!("Unsupported: {what} is not supported in a continuous query yet");
-    refused("SELECT array_agg(v) FROM t", false, &yet("aggregate function array_agg"));
-    refused("SELECT string_agg(s, ',') FROM t", false, &yet("aggregate function string_agg"));
-    refused("SELECT count(v, k) FROM t", false, &yet("count of 2 arguments"));
-    refused("SELECT max(make_array(v)) FROM t", false, &yet("max of type List(Int64)"));
+fn aggregates_over_sorted_rows() {
+    plan(
+        "SELECT k, string_agg(DISTINCT s, '-' ORDER BY s DESC) AS x, last_value(v ORDER BY id) FILTER (WHERE v > 3) AS l, bit_or(v) AS b FROM t GROUP BY k",
+        2,
+        r"
+        Materialize out [changes, key=[k@0], hash[k@0]]
+          Aggregate group=[t.k@0] calls=[distinct string_agg($0, -) of sorted[t.s@1 desc], first_value($1) of sorted[t.id@2 desc, t.v@3 desc] first 1 filter t.v > 3@4, bit_or(t.v@3)] [changes, key=[k@0], hash[k@0]]
+            Exchange hash[t.k@0] [changes, key=[t.id@2], hash[t.k@0]]
+              Project k@1 AS t.k, s@3 AS t.s, id@0 AS t.id, v@2 AS t.v, v@2 > 3 AS t.v > 3 [changes, key=[t.id@2], any]
+                Scan t columns=[id, k, v, s] [changes, key=[id@0], any]
+        ",
+    );
 }
 
 #[test]

@@ -1,14 +1,13 @@
-//! unnest, and the windows of HOP.
+//! unnest, and the windows of HOP and CUMULATE.
 
 use std::sync::Arc;
 
 use datafusion_expr::{Expr, LogicalPlan, Projection, Unnest};
-use spate_engine::plan::{
-    Distribution, OpSpec, Properties, RepeatSpec, StreamNode, UnnestSpec, WatermarkColumn, WatermarkKind,
-};
+use spate_engine::plan::{Distribution, OpSpec, Properties, RepeatSpec, StreamNode, UnnestSpec, WatermarkColumn};
 use spate_engine::types::error::{Result, SpateError};
 
 use super::{Lowered, Lowerer, stream_schema};
+use crate::bind::functions::{CUMULATE_ENDS, HOP_STARTS};
 use crate::rules::set_ops::COPIES;
 
 impl Lowerer {
@@ -44,13 +43,12 @@ impl Lowerer {
         let from = &input.node.props;
         let mut watermarks: Vec<WatermarkColumn> =
             from.watermarks.iter().copied().filter(|w| kept(&w.column)).collect();
-        // The starts that a row lists differ, so the row's key and the start make a key.
+        // The bounds that a row lists differ, so the row's key and the bound make a key.
         let mut stream_key = None;
         if let [column] = columns.as_slice()
-            && let Some((_, size_us)) = input.window_lists.iter().find(|(c, _)| c == column)
+            && let Some((_, kind)) = input.window_lists.iter().find(|(c, _)| c == column)
         {
-            watermarks
-                .push(WatermarkColumn { column: *column, kind: WatermarkKind::WindowStart { size_us: *size_us } });
+            watermarks.push(WatermarkColumn { column: *column, kind: *kind });
             watermarks.sort_by_key(|w| w.column);
         }
         if let [column] = columns.as_slice()
@@ -96,11 +94,11 @@ impl Lowerer {
     }
 }
 
-/// Whether a column is computed right below as a list of window starts.
+/// Whether a column is computed right below as a list of window bounds.
 fn is_window_list(input: &Arc<LogicalPlan>, column: usize) -> bool {
     match input.as_ref() {
         LogicalPlan::Projection(p) => p.expr.get(column).is_some_and(|e| match super::unaliased(e) {
-            datafusion_expr::Expr::ScalarFunction(f) => f.func.name() == crate::bind::functions::HOP_STARTS,
+            datafusion_expr::Expr::ScalarFunction(f) => [HOP_STARTS, CUMULATE_ENDS].contains(&f.func.name()),
             _ => false,
         }),
         LogicalPlan::Filter(f) => is_window_list(&f.input, column),

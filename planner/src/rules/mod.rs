@@ -1,7 +1,8 @@
-//! Rewrites of the bound plan: those that define results (`guard`, `lateral`, `limit`, `set_ops`,
-//! `subquery`, `windows`; run while binding) and the optimizer of continuous plans, which must not
-//! change any.
+//! Rewrites of the bound plan: those that define results (`aggregate`, `guard`, `lateral`, `limit`,
+//! `set_ops`, `subquery`, `windows`; run while binding) and the optimizer of continuous plans, which
+//! must not change any.
 
+pub mod aggregate;
 pub mod guard;
 pub(crate) mod lateral;
 pub(crate) mod limit;

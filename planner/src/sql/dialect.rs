@@ -21,6 +21,8 @@ pub static DIALECT: SpateDialect = SpateDialect;
 
 /// Name of the marker function that stands for `TABLE t` in an argument list.
 const TABLE_ARGUMENT: &str = "TABLE";
+/// Name of the marker function that stands for `t PARTITION BY columns` in an argument list.
+const PARTITION_BY: &str = "PARTITION BY";
 
 /// Reserved words that start or join clauses, and so are never columns unless quoted.
 const CLAUSES: &[Keyword] = &[
@@ -67,18 +69,41 @@ pub fn table_argument(expr: &Expr) -> Option<ObjectName> {
     }
 }
 
-fn table_marker(keyword: Ident, parts: Vec<Ident>) -> Expr {
-    let relation = match <[Ident; 1]>::try_from(parts) {
-        Ok([one]) => Expr::Identifier(one),
-        Err(parts) => Expr::CompoundIdentifier(parts),
-    };
+/// The table and the columns of an argument written `t PARTITION BY columns`, if that is what
+/// `expr` is.
+pub fn partition_argument(expr: &Expr) -> Option<(Expr, Vec<Expr>)> {
+    let Expr::Function(f) = expr else { return None };
+    let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice() else { return None };
+    // No name has a space, unless it is quoted.
+    if name.value != PARTITION_BY || name.quote_style.is_some() {
+        return None;
+    }
+    let FunctionArguments::List(list) = &f.args else { return None };
+    let mut args = list.args.iter().filter_map(|a| match a {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => Some(e.clone()),
+        _ => None,
+    });
+    Some((args.next()?, args.collect()))
+}
+
+/// Parses what follows PARTITION BY: one column, or several in parentheses.
+fn partition_columns(parser: &mut Parser) -> Result<Vec<Expr>, ParserError> {
+    if !parser.consume_token(&Token::LParen) {
+        return Ok(vec![parser.parse_expr()?]);
+    }
+    let columns = parser.parse_comma_separated(Parser::parse_expr)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(columns)
+}
+
+fn marker(name: Ident, args: Vec<Expr>) -> Expr {
     Expr::Function(Function {
-        name: ObjectName::from(vec![keyword]),
+        name: ObjectName::from(vec![name]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {
             duplicate_treatment: None,
-            args: vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(relation))],
+            args: args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect(),
             clauses: vec![],
         }),
         filter: None,
@@ -86,6 +111,14 @@ fn table_marker(keyword: Ident, parts: Vec<Ident>) -> Expr {
         over: None,
         within_group: vec![],
     })
+}
+
+fn table_marker(keyword: Ident, parts: Vec<Ident>) -> Expr {
+    let relation = match <[Ident; 1]>::try_from(parts) {
+        Ok([one]) => Expr::Identifier(one),
+        Err(parts) => Expr::CompoundIdentifier(parts),
+    };
+    marker(keyword, vec![relation])
 }
 
 /// Methods that answer `true`; all others keep the trait's default.
@@ -120,6 +153,12 @@ impl Dialect for SpateDialect {
     // an operator `<-`. The operators that matter (`->`, `~*`, `@>` …) are tokens of their own.
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        // Elsewhere nothing stands before PARTITION BY that an expression could end with.
+        if parser.peek_keyword(Keyword::PARTITION)
+            && matches!(&parser.peek_nth_token_ref(1).token, Token::Word(w) if w.keyword == Keyword::BY)
+        {
+            return Some(Ok(POSTGRES.prec_value(Precedence::Period)));
+        }
         POSTGRES.get_next_precedence(parser)
     }
 
@@ -151,7 +190,9 @@ impl Dialect for SpateDialect {
         while parser.peek_nth_token_ref(n).token == Token::Period {
             n += 2;
         }
-        if parser.peek_nth_token_ref(n).token != Token::Comma {
+        let partitioned =
+            matches!(&parser.peek_nth_token_ref(n).token, Token::Word(w) if w.keyword == Keyword::PARTITION);
+        if parser.peek_nth_token_ref(n).token != Token::Comma && !partitioned {
             return None;
         }
         let keyword = parser.next_token();
@@ -173,6 +214,13 @@ impl Dialect for SpateDialect {
     /// sqlparser takes all that follows `IS DISTINCT FROM` for its right side, so that
     /// `a IS DISTINCT FROM b AND c` would compare a with `b AND c`.
     fn parse_infix(&self, parser: &mut Parser, expr: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
+        let at = parser.peek_token_ref().span;
+        if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
+            let mut name = Ident::new(PARTITION_BY);
+            name.span = at;
+            let columns = partition_columns(parser);
+            return Some(columns.map(|c| marker(name, std::iter::once(expr.clone()).chain(c).collect())));
+        }
         // The left side is copied only here: a copy per operator would make chains quadratic, and
         // recurse as deep as they are.
         if parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {

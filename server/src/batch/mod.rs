@@ -16,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use spate_engine::types::{Result, SpateError};
-use spate_planner::bind::{bind_error, rewrite_scans, rewrite_work_tables};
+use spate_planner::bind::{bind_error, in_batch, rewrite_scans, rewrite_work_tables};
 use spate_planner::catalog::Relation;
 use tokio::runtime::Runtime;
 
@@ -61,7 +61,7 @@ impl Batch {
         plan: LogicalPlan,
         mut provide: impl FnMut(&Arc<Relation>) -> Result<Arc<dyn TableProvider>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = rewrite_scans(plan, |r| Ok(provider_as_source(provide(r)?)))?;
+        let plan = in_batch(rewrite_scans(plan, |r| Ok(provider_as_source(provide(r)?)))?)?;
         let plan = rewrite_work_tables(plan, |name, schema| {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
         })?;

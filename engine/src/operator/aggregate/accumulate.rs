@@ -189,8 +189,41 @@ pub(super) fn update(
                 }
             }
         }
-        // Its table is fed apart, for min and max together.
-        AccKind::ExtremeSet { .. } => {}
+        AccKind::Trues => {
+            let v = values.as_boolean().values();
+            let c = i64s(&mut columns[acc.column])?;
+            for (_, (s, w)) in rows().filter(|(i, _)| v.value(*i)) {
+                let x = c.get_mut(s);
+                *x = x.wrapping_add(w);
+            }
+        }
+        AccKind::BitXor => {
+            let v = bit_patterns(values)?;
+            let c = i64s(&mut columns[acc.column])?;
+            for (i, (s, _)) in rows().filter(|(_, (_, w))| w & 1 != 0) {
+                *c.get_mut(s) ^= v[i];
+            }
+        }
+        AccKind::BitFold { all } => {
+            let v = bit_patterns(values)?;
+            let c = i64s(&mut columns[acc.column])?;
+            for (i, (s, _)) in rows() {
+                let x = c.get_mut(s);
+                *x = if *all { *x & v[i] } else { *x | v[i] };
+            }
+        }
+        AccKind::BitCounts { bits } => {
+            let v = bit_patterns(values)?;
+            for bit in 0..*bits {
+                let c = i64s(&mut columns[acc.column + bit])?;
+                for (_, (s, w)) in rows().filter(|(i, _)| v[*i] >> bit & 1 != 0) {
+                    let x = c.get_mut(s);
+                    *x = x.wrapping_add(w);
+                }
+            }
+        }
+        // Their tables are fed apart, each once for all that read it.
+        AccKind::ExtremeSet { .. } | AccKind::Rows(_) => {}
     }
     Ok(())
 }
@@ -206,9 +239,22 @@ pub(super) fn init(acc: &Acc, columns: &mut [Column], new: std::ops::Range<u32>)
             let c = i128s(&mut columns[acc.column])?;
             new.for_each(|s| *c.get_mut(s) = if max { i128::MIN } else { i128::MAX });
         }
+        AccKind::BitFold { all: true } => {
+            let c = i64s(&mut columns[acc.column])?;
+            new.for_each(|s| *c.get_mut(s) = -1);
+        }
         _ => {}
     }
     Ok(())
+}
+
+/// The bits of integers, in the low end of a word.
+fn bit_patterns(values: &ArrayRef) -> Result<Vec<i64>> {
+    let mut v = to_i64(values)?;
+    if *values.data_type() == DataType::UInt64 {
+        v.iter_mut().for_each(|v| *v ^= i64::MIN);
+    }
+    Ok(v)
 }
 
 /// Clears float sums of groups without values, so that nothing of what they saw remains.

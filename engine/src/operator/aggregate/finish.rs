@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Decimal128Array, Decimal256Array, Float64Array, Int64Array, new_null_array};
-use arrow::buffer::NullBuffer;
+use arrow::array::{
+    ArrayRef, BooleanArray, Decimal128Array, Decimal256Array, Float64Array, Int64Array, new_null_array,
+};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType, i256};
 
 use super::accumulate::SCALE;
 use super::layout::{Acc, AccKind, CallResult, Layout};
+use crate::plan::AggFunc;
 use crate::state::chunked::Chunked;
 use crate::state::group::Column;
 use crate::state::native::from_i64;
@@ -37,9 +40,9 @@ pub(super) fn results(layout: &Layout, columns: &[Column], slots: &[u32], types:
     let one = |(call, t): (&CallResult, &DataType)| {
         let array: ArrayRef = match call {
             CallResult::Count(column) => Arc::new(Int64Array::from(i64s(columns, *column)?.gather(slots))),
-            CallResult::Value { feed, acc, avg } => {
+            CallResult::Value { feed, acc, func } => {
                 let acc = layout.feeds.get(*feed).and_then(|f| f.accs.get(*acc)).ok_or_else(wrong)?;
-                value(acc, *avg, columns, slots, t)?
+                value(acc, *func, columns, slots, t)?
             }
         };
         if array.data_type() == t { Ok(array) } else { Ok(cast(&array, t)?) }
@@ -47,7 +50,8 @@ pub(super) fn results(layout: &Layout, columns: &[Column], slots: &[u32], types:
     layout.calls.iter().zip(types).map(one).collect()
 }
 
-fn value(acc: &Acc, avg: bool, columns: &[Column], slots: &[u32], t: &DataType) -> Result<ArrayRef> {
+fn value(acc: &Acc, func: AggFunc, columns: &[Column], slots: &[u32], t: &DataType) -> Result<ArrayRef> {
+    let avg = func == AggFunc::Avg;
     let counts = i64s(columns, acc.count)?.gather(slots);
     let valid: Vec<bool> = counts.iter().map(|&n| n != 0).collect();
     if *t == DataType::Null {
@@ -91,7 +95,38 @@ fn value(acc: &Acc, avg: bool, columns: &[Column], slots: &[u32], t: &DataType) 
             let Some(Column::Bytes(c)) = columns.get(acc.column) else { return Err(wrong()) };
             codec.decode(slots.iter().map(|&s| c.get(s).as_deref()))
         }
+        AccKind::Rows(rows) => {
+            let Some(Column::Bytes(c)) = columns.get(acc.column) else { return Err(wrong()) };
+            rows.codec.decode(slots.iter().map(|&s| c.get(s).as_deref()))
+        }
+        AccKind::Trues => {
+            let trues = i64s(columns, acc.column)?;
+            let all = func == AggFunc::BoolAnd;
+            let holds =
+                slots.iter().zip(&counts).map(|(&s, n)| if all { trues.get(s) == n } else { *trues.get(s) > 0 });
+            Ok(Arc::new(BooleanArray::new(holds.collect::<BooleanBuffer>(), nulls)))
+        }
+        AccKind::BitXor | AccKind::BitFold { .. } => from_bits(t, i64s(columns, acc.column)?.gather(slots), nulls),
+        AccKind::BitCounts { bits } => {
+            let mut v = vec![0i64; slots.len()];
+            for bit in 0..*bits {
+                let having = i64s(columns, acc.column + bit)?;
+                for (v, (&s, n)) in v.iter_mut().zip(slots.iter().zip(&counts)) {
+                    let on = if func == AggFunc::BitAnd { having.get(s) == n } else { *having.get(s) > 0 };
+                    *v |= i64::from(on) << bit;
+                }
+            }
+            from_bits(t, v, nulls)
+        }
     }
+}
+
+/// Integers from their bits in the low end of a word.
+fn from_bits(t: &DataType, mut v: Vec<i64>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    if *t == DataType::UInt64 {
+        v.iter_mut().for_each(|v| *v ^= i64::MIN);
+    }
+    from_i64(t, v, nulls)
 }
 
 /// Sums and means of decimals. A mean is truncated towards zero at the result's scale, as

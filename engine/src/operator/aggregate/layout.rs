@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, new_null_array};
+use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, IntervalUnit, SchemaRef, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 
-use crate::plan::{AggCall, AggFunc, AggregateSpec};
+use crate::plan::{AggCall, AggFunc, AggregateSpec, OrderBy, RowsCall};
 use crate::state::ColumnKind;
 use crate::state::native::fits_i64;
 use crate::types::{Result, SpateError};
@@ -36,6 +37,27 @@ pub(super) enum AccKind {
     ExtremeBytes { max: bool, codec: Arc<ValueCodec> },
     /// Extreme of an ordered table, as it was at the last barrier (one `Bytes`).
     ExtremeSet { max: bool, set: usize, codec: Arc<ValueCodec> },
+    /// How many values are true (one `I64`).
+    Trues,
+    /// The bits that an odd number of values has (one `I64`).
+    BitXor,
+    /// The bits that all, or any, of append-only values have (one `I64`).
+    BitFold { all: bool },
+    /// How many values have each bit (so many `I64`).
+    BitCounts { bits: usize },
+    /// Computed from the rows of an ordered table at the last barrier (one `Bytes`).
+    Rows(Box<RowsAcc>),
+}
+
+/// See [`AccKind::Rows`].
+#[derive(Debug, Clone)]
+pub(super) struct RowsAcc {
+    pub(super) call: RowsCall,
+    pub(super) distinct: bool,
+    pub(super) set: usize,
+    /// Of the result.
+    pub(super) codec: Arc<ValueCodec>,
+    pub(super) result_type: DataType,
 }
 
 /// Row bytes of single values.
@@ -84,12 +106,26 @@ pub(super) struct Acc {
     pub(super) count: usize,
 }
 
-/// An ordered table of the values of each group.
-#[derive(Debug)]
-pub(super) struct ValueSet {
-    pub(super) arg: usize,
+/// An ordered table of the rows of each group, cut to some columns.
+#[derive(Debug, PartialEq)]
+pub(super) struct RowSet {
+    pub(super) columns: Vec<OrderBy>,
+    /// What the columns are cast to.
+    pub(super) types: Vec<DataType>,
     pub(super) filter: Option<usize>,
-    pub(super) input: DataType,
+    /// Place in `columns` of what must not be NULL.
+    pub(super) not_null: Option<usize>,
+}
+
+impl RowSet {
+    /// How its columns are encoded.
+    pub(super) fn sort_fields(&self) -> Vec<SortField> {
+        let field = |(o, t): (&OrderBy, &DataType)| {
+            let options = SortOptions { descending: o.descending, nulls_first: o.nulls_first };
+            SortField::new_with_options(t.clone(), options)
+        };
+        self.columns.iter().zip(&self.types).map(field).collect()
+    }
 }
 
 /// Where the result of a call comes from.
@@ -98,7 +134,7 @@ pub(super) enum CallResult {
     /// The count at this column.
     Count(usize),
     /// That accumulator (feed, index); NULL where the count is 0.
-    Value { feed: usize, acc: usize, avg: bool },
+    Value { feed: usize, acc: usize, func: AggFunc },
 }
 
 /// The plan of all accumulators.
@@ -108,7 +144,7 @@ pub(super) struct Layout {
     pub(super) calls: Vec<CallResult>,
     /// Argument column of each distinct table.
     pub(super) distincts: Vec<usize>,
-    pub(super) sets: Vec<ValueSet>,
+    pub(super) sets: Vec<RowSet>,
     pub(super) columns: Vec<ColumnKind>,
     /// Column with the window's time.
     pub(super) time: Option<usize>,
@@ -156,6 +192,23 @@ fn sum_kind(call: &AggCall) -> Result<(AccKind, DataType)> {
     })
 }
 
+/// The accumulator of a function of booleans or bits.
+fn bits_kind(call: &AggCall, append_only: bool) -> Result<AccKind> {
+    let t = &call.arg_type;
+    Ok(match call.func {
+        AggFunc::BoolAnd | AggFunc::BoolOr if *t == DataType::Boolean => AccKind::Trues,
+        AggFunc::BitXor if t.is_integer() && call.result_type == *t => AccKind::BitXor,
+        AggFunc::BitAnd | AggFunc::BitOr if t.is_integer() && call.result_type == *t => {
+            if append_only {
+                AccKind::BitFold { all: call.func == AggFunc::BitAnd }
+            } else {
+                AccKind::BitCounts { bits: t.primitive_width().unwrap_or(8) * 8 }
+            }
+        }
+        _ => return Err(refuse(call)),
+    })
+}
+
 fn check_extreme(call: &AggCall) -> Result<()> {
     use DataType::*;
     let t = &call.result_type;
@@ -174,7 +227,8 @@ pub fn check(spec: &AggregateSpec, input: &SchemaRef) -> Result<()> {
 impl Layout {
     pub(super) fn new(spec: &AggregateSpec, input: &SchemaRef) -> Result<Self> {
         let width = input.fields().len();
-        let call_columns = spec.calls.iter().flat_map(|c| c.arg.into_iter().chain(c.filter));
+        let sorted = |c: &AggCall| c.rows.iter().flat_map(|r| r.columns.iter().map(|o| o.column)).collect::<Vec<_>>();
+        let call_columns = spec.calls.iter().flat_map(|c| c.arg.into_iter().chain(c.filter).chain(sorted(c)));
         if spec.group.iter().copied().chain(call_columns).any(|c| c >= width) {
             return Err(SpateError::internal("an aggregate refers to a column that is not there"));
         }
@@ -218,7 +272,10 @@ impl Layout {
         // Distinct feeds that share argument and filter share one table.
         let mut tables: Vec<(usize, Option<usize>)> = vec![];
         for call in &spec.calls {
-            layout.add_call(spec, call, &mut tables)?;
+            match &call.rows {
+                Some(rows) => layout.add_rows(call, rows, input)?,
+                None => layout.add_call(spec, call, &mut tables)?,
+            }
         }
         layout.distincts = tables.into_iter().map(|t| t.0).collect();
         Ok(layout)
@@ -246,7 +303,11 @@ impl Layout {
                     | (AccKind::SumI64, AccKind::SumI64)
                     | (AccKind::SumI128, AccKind::SumI128)
                     | (AccKind::SumI256, AccKind::SumI256)
-                    | (AccKind::SumF64, AccKind::SumF64) => true,
+                    | (AccKind::SumF64, AccKind::SumF64)
+                    | (AccKind::Trues, AccKind::Trues)
+                    | (AccKind::BitXor, AccKind::BitXor)
+                    | (AccKind::BitCounts { .. }, AccKind::BitCounts { .. }) => true,
+                    (AccKind::BitFold { all: a }, AccKind::BitFold { all: b }) => a == b,
                     (AccKind::ExtremeI64 { max: a }, AccKind::ExtremeI64 { max: b })
                     | (AccKind::ExtremeI128 { max: a }, AccKind::ExtremeI128 { max: b })
                     | (AccKind::ExtremeBytes { max: a, .. }, AccKind::ExtremeBytes { max: b, .. }) => a == b,
@@ -260,14 +321,22 @@ impl Layout {
             return at;
         }
         let column = match &kind {
-            AccKind::Count | AccKind::SumI64 | AccKind::ExtremeI64 { .. } => self.add_columns(&[ColumnKind::I64]),
+            AccKind::Count
+            | AccKind::SumI64
+            | AccKind::ExtremeI64 { .. }
+            | AccKind::Trues
+            | AccKind::BitXor
+            | AccKind::BitFold { .. } => self.add_columns(&[ColumnKind::I64]),
+            AccKind::BitCounts { bits } => self.add_columns(&vec![ColumnKind::I64; *bits]),
             AccKind::SumI128 | AccKind::ExtremeI128 { .. } => self.add_columns(&[ColumnKind::I128]),
             AccKind::SumI256 => self.add_columns(&[ColumnKind::I256]),
             AccKind::SumF64 => {
                 let (f, i) = (ColumnKind::F64, ColumnKind::I64);
                 self.add_columns(&[f, f, i, i, i, f, f])
             }
-            AccKind::ExtremeBytes { .. } | AccKind::ExtremeSet { .. } => self.add_columns(&[ColumnKind::Bytes]),
+            AccKind::ExtremeBytes { .. } | AccKind::ExtremeSet { .. } | AccKind::Rows(_) => {
+                self.add_columns(&[ColumnKind::Bytes])
+            }
         };
         let accs = &mut self.feeds[feed].accs;
         accs.push(Acc { kind, input: input.clone(), column, count });
@@ -284,6 +353,39 @@ impl Layout {
         self.feeds[feed].accs[at].column
     }
 
+    /// The ordered table of this form, shared if there is one.
+    fn set(&mut self, set: RowSet) -> usize {
+        self.sets.iter().position(|s| *s == set).unwrap_or_else(|| {
+            self.sets.push(set);
+            self.sets.len() - 1
+        })
+    }
+
+    fn add_rows(&mut self, call: &AggCall, rows: &RowsCall, input: &SchemaRef) -> Result<()> {
+        let types: Vec<DataType> = rows.columns.iter().map(|o| input.field(o.column).data_type().clone()).collect();
+        let set = RowSet { columns: rows.columns.clone(), types, filter: call.filter, not_null: rows.not_null };
+        if set.columns.is_empty() || rows.not_null.is_some_and(|n| n >= set.columns.len()) {
+            return Err(SpateError::internal("an aggregate over sorted rows lacks a column"));
+        }
+        for t in set.types.iter().chain([&call.result_type]) {
+            if !RowConverter::supports_fields(&[SortField::new(t.clone())]) {
+                let what = format!("{} with values of type {t} is not supported", rows.function);
+                return Err(SpateError::unsupported(what));
+            }
+        }
+        let acc = RowsAcc {
+            call: rows.clone(),
+            distinct: call.distinct,
+            set: self.set(set),
+            codec: Arc::new(ValueCodec::new(&call.result_type)?),
+            result_type: call.result_type.clone(),
+        };
+        let feed = self.feed(None, call.filter, None);
+        let acc = self.acc(feed, AccKind::Rows(Box::new(acc)), &DataType::Null, ROWS);
+        self.calls.push(CallResult::Value { feed, acc, func: call.func });
+        Ok(())
+    }
+
     fn add_call(
         &mut self,
         spec: &AggregateSpec,
@@ -291,9 +393,11 @@ impl Layout {
         tables: &mut Vec<(usize, Option<usize>)>,
     ) -> Result<()> {
         let extreme = matches!(call.func, AggFunc::Min | AggFunc::Max);
+        // Copies do not matter to these.
+        let idempotent =
+            extreme || matches!(call.func, AggFunc::BoolAnd | AggFunc::BoolOr | AggFunc::BitAnd | AggFunc::BitOr);
         let distinct = match call.arg {
-            // The extremes of distinct values are the extremes.
-            Some(arg) if call.distinct && !extreme => {
+            Some(arg) if call.distinct && !idempotent => {
                 let same = |t: &(usize, Option<usize>)| *t == (arg, call.filter);
                 Some(tables.iter().position(same).unwrap_or_else(|| {
                     tables.push((arg, call.filter));
@@ -309,16 +413,16 @@ impl Layout {
             return Ok(());
         }
         let Some(arg) = call.arg else { return Err(refuse(call)) };
-        let avg = call.func == AggFunc::Avg;
         let (kind, input) = if extreme {
             check_extreme(call)?;
             let max = call.func == AggFunc::Max;
             let input = call.result_type.clone();
             let kind = if !spec.append_only_input {
-                let same = |s: &ValueSet| s.arg == arg && s.filter == call.filter && s.input == input;
-                let set = self.sets.iter().position(same).unwrap_or_else(|| {
-                    self.sets.push(ValueSet { arg, filter: call.filter, input: input.clone() });
-                    self.sets.len() - 1
+                let set = self.set(RowSet {
+                    columns: vec![OrderBy { column: arg, descending: false, nulls_first: false }],
+                    types: vec![input.clone()],
+                    filter: call.filter,
+                    not_null: Some(0),
                 });
                 AccKind::ExtremeSet { max, set, codec: Arc::new(ValueCodec::new(&input)?) }
             } else if fits_i64(&input) {
@@ -330,11 +434,14 @@ impl Layout {
             };
             (kind, input)
         } else {
-            sum_kind(call)?
+            match call.func {
+                AggFunc::Sum | AggFunc::Avg => sum_kind(call)?,
+                _ => (bits_kind(call, spec.append_only_input)?, call.arg_type.clone()),
+            }
         };
         let count = self.count(feed);
         let acc = self.acc(feed, kind, &input, count);
-        self.calls.push(CallResult::Value { feed, acc, avg });
+        self.calls.push(CallResult::Value { feed, acc, func: call.func });
         Ok(())
     }
 }

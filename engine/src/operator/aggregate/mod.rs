@@ -1,36 +1,43 @@
 //! GROUP BY with retractions.
 //!
 //! State: one row per group with the accumulators as columns; per DISTINCT argument a table
-//! of (group, value) with weights; per retractable min/max argument an ordered table of group
-//! bytes ++ value bytes. Every change is applied as it comes, with its exact weight; values
-//! that a group had when the epoch began are copied aside at its first touch.
+//! of (group, value) with weights; per retractable min/max argument, and for each function
+//! that is computed from its rows, an ordered table of group bytes ++ row bytes. Every change
+//! is applied as it comes, with its exact weight; values that a group had when the epoch began
+//! are copied aside at its first touch.
 //!
 //! At the barrier each touched group, in the order of first touch, emits −old +new if they
 //! differ. A group exists while its rows do not sum to 0; without group columns there is
-//! always exactly one row. With `emit_on_close` nothing is emitted until the watermark has
+//! always exactly one row, and one for each grouping set without columns. With `emit_on_close` nothing is emitted until the watermark has
 //! passed a window; then its groups are emitted once and freed. On append-only input, groups
 //! of a closed window are freed without a word.
 
 mod accumulate;
 mod finish;
 mod layout;
+mod rows;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array,
+    make_comparator, new_null_array,
+};
 use arrow::compute::kernels::cmp::distinct as differs;
-use arrow::compute::{cast, interleave, take};
-use arrow::datatypes::{DataType, Schema, SchemaRef, TimestampMicrosecondType};
+use arrow::compute::{SortOptions, cast, filter, interleave, take};
+use arrow::datatypes::{DataType, Schema, SchemaRef, TimestampMicrosecondType, UInt64Type};
 use arrow::row::{RowConverter, SortField};
 use datafusion_common::utils::normalize_float_zero;
 
-use self::layout::{Acc, AccKind, Layout, ROWS, ValueSet};
+use self::layout::{Acc, AccKind, Layout, ROWS, RowSet};
+use self::rows::Evaluator;
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::AggregateSpec;
 use crate::state::group::Column;
 use crate::state::{ColumnKind, GroupTable, OrderedTable, Table, TableDef, Tables};
 use crate::types::epoch::{WATERMARK_MAX, WATERMARK_MIN};
+use crate::types::vnode::{hash_rows, task_of, vnode_of};
 use crate::types::{Delta, Result, SpateError};
 
 pub use self::layout::check;
@@ -53,9 +60,12 @@ pub struct HashAggregate {
     dist: Vec<usize>,
     /// Result types of the calls.
     types: Vec<DataType>,
-    /// Group bytes, and per value set group bytes ++ value bytes.
+    /// Keys of groups that are there without rows, and whether this task has made them.
+    always: Vec<ArrayRef>,
+    made: bool,
+    /// Group bytes, and per row set group bytes ++ row bytes, and row bytes alone.
     prefix_rows: Option<RowConverter>,
-    set_rows: Vec<RowConverter>,
+    set_rows: Vec<(RowConverter, RowConverter)>,
     scratch: Scratch,
 }
 
@@ -138,15 +148,17 @@ impl HashAggregate {
                 prefix_rows = Some(RowConverter::new(sort.clone())?);
             }
             for s in &layout.sets {
-                let mut sort = sort.clone();
-                sort.push(SortField::new(s.input.clone()));
-                set_rows.push(RowConverter::new(sort)?);
+                let own = s.sort_fields();
+                let whole = sort.iter().cloned().chain(own.iter().cloned()).collect();
+                set_rows.push((RowConverter::new(whole)?, RowConverter::new(own)?));
             }
         }
         Ok(Self {
             dist: (0..spec.group.len()).collect(),
             types: spec.calls.iter().map(|c| c.result_type.clone()).collect(),
             key_schema: Arc::new(Schema::new(group)),
+            always: vec![],
+            made: false,
             spec,
             layout,
             distinct_schemas,
@@ -167,6 +179,35 @@ impl HashAggregate {
 
     fn is_global(&self) -> bool {
         self.spec.group.is_empty()
+    }
+
+    /// Keeps those groups that are there without rows, as far as they are task `task`'s of `tasks`.
+    pub fn keep_always(&mut self, task: usize, tasks: usize) -> Result<()> {
+        let (Some(last), false) = (self.key_schema.fields().last(), self.spec.always.is_empty()) else {
+            return Ok(());
+        };
+        let ids = cast(&UInt64Array::from(self.spec.always.clone()), last.data_type())?;
+        let nulls = self.key_schema.fields().iter().map(|f| new_null_array(f.data_type(), ids.len()));
+        let mut keys: Vec<ArrayRef> = nulls.take(self.key_schema.fields().len() - 1).collect();
+        keys.push(ids);
+        let dist: Vec<ArrayRef> = self.dist.iter().filter_map(|&d| keys.get(d).cloned()).collect();
+        let hashes = hash_rows(&dist, self.spec.always.len())?;
+        let mine: BooleanArray = hashes.iter().map(|h| Some(task_of(vnode_of(*h), tasks) == task)).collect();
+        self.always = keys.iter().map(|k| filter(k, &mine)).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Which of these groups are there without rows.
+    fn is_always(&self, groups: &GroupTable, slots: &[u32]) -> Result<Vec<bool>> {
+        if self.spec.always.is_empty() || slots.is_empty() {
+            return Ok(vec![self.is_global(); slots.len()]);
+        }
+        let ids = match groups.keys_at(slots)?.last() {
+            Some(k) => cast(k, &DataType::UInt64)?,
+            None => return Err(SpateError::internal("a grouping set has no number")),
+        };
+        let ids = ids.as_primitive::<UInt64Type>();
+        Ok(ids.iter().map(|id| id.is_some_and(|id| self.spec.always.contains(&id))).collect())
     }
 
     fn accs(&self) -> Vec<&Acc> {
@@ -259,13 +300,16 @@ impl HashAggregate {
         Ok(())
     }
 
-    /// Adds the rows' values to an ordered table.
-    fn feed_set(&self, i: usize, set: &ValueSet, batch: &Batch<'_>, state: &mut State<'_>) -> Result<()> {
-        let arg = cast_to(batch.rows.column(set.arg), &set.input)?;
-        let weights = effective(batch.base, Some(&arg), set.filter.map(|f| batch.rows.column(f).as_boolean()));
-        let columns: Vec<ArrayRef> = batch.keys.iter().cloned().chain([arg]).collect();
-        let converter = self.set_rows.get(i).ok_or_else(|| SpateError::internal("a value set has no encoding"))?;
-        let encoded = converter.convert_columns(&columns)?;
+    /// Adds the rows to an ordered table.
+    fn feed_set(&self, i: usize, set: &RowSet, batch: &Batch<'_>, state: &mut State<'_>) -> Result<()> {
+        let mut columns: Vec<ArrayRef> = batch.keys.to_vec();
+        for (o, t) in set.columns.iter().zip(&set.types) {
+            columns.push(cast_to(batch.rows.column(o.column), t)?);
+        }
+        let not_null = set.not_null.and_then(|n| columns.get(batch.keys.len() + n));
+        let weights = effective(batch.base, not_null, set.filter.map(|f| batch.rows.column(f).as_boolean()));
+        let (whole, _) = self.set_rows.get(i).ok_or_else(|| SpateError::internal("a row set has no encoding"))?;
+        let encoded = whole.convert_columns(&columns)?;
         for (row, &w) in weights.iter().enumerate().filter(|(_, w)| **w != 0) {
             let vnode = state.groups.vnode(batch.slots[row]);
             state.set(i)?.add(encoded.row(row).data(), w, vnode);
@@ -273,21 +317,39 @@ impl HashAggregate {
         Ok(())
     }
 
-    /// Reads the extremes of these groups from the ordered tables into their columns.
+    /// Computes what these groups have in the ordered tables into their columns.
     fn read_sets(&self, state: &mut State<'_>, slots: &[u32]) -> Result<()> {
         if self.layout.sets.is_empty() {
             return Ok(());
         }
         for part in slots.chunks(EMIT_ROWS) {
             let prefixes = self.prefixes(state.groups, part)?;
+            let prefix = |n: usize| prefixes.as_ref().map_or(&[][..], |p| p.row(n).data());
             for acc in self.accs() {
-                let AccKind::ExtremeSet { max, set, .. } = &acc.kind else { continue };
-                let Some(Table::Ordered(values)) = state.sets.get(*set) else {
+                let set = match &acc.kind {
+                    AccKind::ExtremeSet { set, .. } => *set,
+                    AccKind::Rows(rows) => rows.set,
+                    _ => continue,
+                };
+                let Some(Table::Ordered(values)) = state.sets.get(set) else {
                     return Err(SpateError::internal("a table of ordered values is missing"));
                 };
                 let cells = accumulate::bytes(&mut state.groups.columns_mut()[acc.column])?;
+                if let (AccKind::Rows(rows), Some((_, own))) = (&acc.kind, self.set_rows.get(set)) {
+                    let mut all = Evaluator::new(rows, own);
+                    for n in 0..part.len() {
+                        all.group(values, prefix(n))?;
+                    }
+                    for (result, &slot) in all.finish()?.into_iter().zip(part) {
+                        if *cells.get(slot) != result {
+                            *cells.get_mut(slot) = result;
+                        }
+                    }
+                    continue;
+                }
+                let AccKind::ExtremeSet { max, .. } = &acc.kind else { continue };
                 for (n, &slot) in part.iter().enumerate() {
-                    let prefix = prefixes.as_ref().map_or(&[][..], |p| p.row(n).data());
+                    let prefix = prefix(n);
                     let found = if *max { values.last(prefix) } else { values.first(prefix) };
                     let found = found.map(|k| &k[prefix.len()..]);
                     if cells.get(slot).as_deref() != found {
@@ -320,17 +382,23 @@ impl HashAggregate {
                     continue;
                 }
                 let new = if aligned.len() == slots.len() { new.clone() } else { take(new, &aligned, None)? };
+                if old.data_type().is_nested() {
+                    let order = make_comparator(old, &new, SortOptions::default())?;
+                    changed.iter_mut().enumerate().for_each(|(i, c)| *c |= order(i, i).is_ne());
+                    continue;
+                }
                 let d: BooleanArray = differs(old, &new)?;
                 changed.iter_mut().enumerate().for_each(|(i, c)| *c |= d.value(i));
             }
             let rows = accumulate_rows(groups)?;
+            let always = self.is_always(groups, slots)?;
             // (which side, row on that side, row of the group), and weights.
             let mut picks: Vec<(usize, usize)> = Vec::new();
             let mut key_rows: Vec<u32> = Vec::new();
             let mut weights: Vec<i64> = Vec::new();
             let mut old_row = 0;
             for (i, &slot) in slots.iter().enumerate() {
-                let exists = self.is_global() || *rows.get(slot) != 0;
+                let exists = *rows.get(slot) != 0 || always[i];
                 let existed = old_at[i] != NEW;
                 if existed {
                     if changed[old_row] || !exists {
@@ -382,7 +450,10 @@ impl HashAggregate {
     fn remove_empty(&mut self, state: &mut State<'_>) -> Result<()> {
         if !self.is_global() {
             let rows = accumulate_rows(state.groups)?;
-            let empty: Vec<u32> = self.scratch.touched.iter().copied().filter(|&s| *rows.get(s) == 0).collect();
+            let mut empty: Vec<u32> = self.scratch.touched.iter().copied().filter(|&s| *rows.get(s) == 0).collect();
+            let always = self.is_always(state.groups, &empty)?;
+            let mut always = always.iter();
+            empty.retain(|_| !always.next().copied().unwrap_or(false));
             state.groups.remove(&empty)?;
         }
         for (table, mut slots) in std::mem::take(&mut self.scratch.zero).into_iter().enumerate() {
@@ -507,8 +578,8 @@ impl Operator for HashAggregate {
             for acc in &self.layout.feeds[f].accs {
                 let columns = state.groups.columns_mut();
                 match (&acc.kind, arg) {
+                    (AccKind::ExtremeSet { .. } | AccKind::Rows(_), _) => {}
                     (AccKind::Count, _) | (_, None) => accumulate::count(&mut columns[acc.column], &slots, &w)?,
-                    (AccKind::ExtremeSet { .. }, _) => {}
                     (_, Some(arg)) => accumulate::update(acc, columns, &cast_to(arg, &acc.input)?, &slots, &w)?,
                 }
             }
@@ -524,6 +595,12 @@ impl Operator for HashAggregate {
         let mut state = State::of(tables, self.layout.distincts.len())?;
         if self.is_global() && state.groups.is_empty() {
             self.locate(state.groups, &[], 1, None)?;
+        }
+        if !std::mem::replace(&mut self.made, true)
+            && let Some(n) = self.always.first().map(|k| k.len())
+        {
+            let keys = std::mem::take(&mut self.always);
+            self.locate(state.groups, &keys, n, None)?;
         }
         let touched = std::mem::take(&mut self.scratch.touched);
         accumulate::clear_empty_sums(&self.accs(), state.groups.columns_mut(), &touched)?;
@@ -543,6 +620,9 @@ impl Operator for HashAggregate {
     }
 }
 
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod rows_tests;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

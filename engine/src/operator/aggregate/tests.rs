@@ -7,6 +7,7 @@ use arrow::array::{Decimal128Array, Float64Array, Int32Array, StringArray, Times
 use arrow::datatypes::{Field, TimeUnit};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
+use super::rows_tests::{expected_list, listed};
 use super::*;
 use crate::operator::testing::{Run, apply, cut, delta};
 use crate::plan::{AggCall, AggFunc, WatermarkColumn, WatermarkKind};
@@ -15,7 +16,7 @@ const TS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// One row of the pool.
 #[derive(Debug, Clone)]
-struct R {
+pub(super) struct R {
     g: Option<i32>,
     s: Option<String>,
     x: Option<i64>,
@@ -26,7 +27,7 @@ struct R {
     u: Option<u64>,
 }
 
-fn schema() -> SchemaRef {
+pub(super) fn schema() -> SchemaRef {
     let f = |n: &str, t: DataType| Field::new(n, t, true);
     Arc::new(Schema::new(vec![
         f("g", DataType::Int32),
@@ -68,7 +69,7 @@ fn pool(rng: &mut SmallRng, n: usize, nulls: f64) -> Vec<R> {
     rows
 }
 
-fn batch(rows: &[R]) -> RecordBatch {
+pub(super) fn batch(rows: &[R]) -> RecordBatch {
     let columns: Vec<ArrayRef> = vec![
         Arc::new(rows.iter().map(|r| r.g).collect::<Int32Array>()),
         Arc::new(rows.iter().map(|r| r.s.clone()).collect::<StringArray>()),
@@ -92,9 +93,10 @@ fn call(func: AggFunc, arg: Option<usize>, distinct: bool, filter: Option<usize>
         (Avg, DataType::Decimal128(p, s)) => DataType::Decimal128(p + 4, s + 4),
         (Sum, DataType::Int64 | DataType::Int32) => DataType::Int64,
         (Sum, DataType::UInt64) => DataType::UInt64,
+        (BoolAnd | BoolOr | BitAnd | BitOr | BitXor, t) => t.clone(),
         _ => DataType::Float64,
     };
-    AggCall { func, arg, distinct, filter, arg_type, result_type }
+    AggCall { func, arg, distinct, filter, arg_type, result_type, rows: None }
 }
 
 fn all_calls() -> Vec<AggCall> {
@@ -111,6 +113,16 @@ fn all_calls() -> Vec<AggCall> {
                 calls.push(call(func, Some(arg), distinct, filter));
             }
         }
+        for func in [BitAnd, BitOr, BitXor] {
+            for arg in [0, 2, 7] {
+                calls.push(call(func, Some(arg), distinct, filter));
+            }
+        }
+        calls.push(call(BoolAnd, Some(5), distinct, filter));
+        calls.push(call(BoolOr, Some(5), distinct, filter));
+        calls.push(listed(&[(1, false, false)], distinct, filter, None, None));
+        calls.push(listed(&[(3, true, true), (0, false, false), (1, true, false)], distinct, filter, Some(1), None));
+        calls.push(listed(&[(6, false, true), (4, true, false)], distinct, filter, None, Some(2)));
     }
     calls
 }
@@ -132,13 +144,14 @@ fn operator(
             append_only_input: append_only,
             window,
             emit_on_close: on_close,
+            always: vec![],
         };
         check(&spec, &input).unwrap();
         Box::new(HashAggregate::new(spec, &input, Arc::new(Schema::new(fields))).unwrap())
     })
 }
 
-fn text(array: ArrayRef) -> String {
+pub(super) fn text(array: ArrayRef) -> String {
     if array.is_null(0) {
         return "NULL".into();
     }
@@ -149,6 +162,9 @@ fn text(array: ArrayRef) -> String {
 fn expected(c: &AggCall, rows: &[(&R, i64)]) -> String {
     let mut rows: Vec<(&R, i64)> =
         rows.iter().copied().filter(|(r, _)| c.filter.is_none() || r.b == Some(true)).collect();
+    if let Some(r) = &c.rows {
+        return expected_list(r, c.distinct, &rows);
+    }
     let Some(arg) = c.arg else { return rows.iter().map(|r| r.1).sum::<i64>().to_string() };
     let one = |r: &R| batch(std::slice::from_ref(r)).column(arg).clone();
     rows.retain(|(r, _)| one(r).is_valid(0));
@@ -168,6 +184,22 @@ fn expected(c: &AggCall, rows: &[(&R, i64)]) -> String {
     match (c.func, arg) {
         (AggFunc::Min, _) => text(one(first.0)),
         (AggFunc::Max, _) => text(one(last.0)),
+        (AggFunc::BoolAnd, _) => weighted.iter().all(|(r, _)| r.b == Some(true)).to_string(),
+        (AggFunc::BoolOr, _) => weighted.iter().any(|(r, _)| r.b == Some(true)).to_string(),
+        (AggFunc::BitAnd | AggFunc::BitOr | AggFunc::BitXor, a) => {
+            let bits = |r: &R| match a {
+                0 => r.g.map_or(0, |g| g as i64),
+                2 => r.x.unwrap_or(0),
+                _ => r.u.unwrap_or(0) as i64,
+            };
+            let fold = |v: i64, (r, w): &(&R, i64)| match c.func {
+                AggFunc::BitAnd => v & bits(r),
+                AggFunc::BitOr => v | bits(r),
+                _ => v ^ if w & 1 == 1 { bits(r) } else { 0 },
+            };
+            let v = weighted.iter().fold(if c.func == AggFunc::BitAnd { -1 } else { 0 }, fold);
+            if a == 7 { (v as u64).to_string() } else { v.to_string() }
+        }
         (AggFunc::Sum, 2) => {
             weighted.iter().fold(0i64, |s, (r, w)| s.wrapping_add(r.x.unwrap().wrapping_mul(*w))).to_string()
         }
@@ -377,6 +409,7 @@ fn what_cannot_be_done_is_refused_by_name() {
             append_only_input: true,
             window: None,
             emit_on_close: false,
+            always: vec![],
         };
         let e = check(&spec, &schema()).unwrap_err();
         assert!(e.message().contains("is not supported") && e.message().starts_with(&c.func.to_string()), "{e}");
@@ -421,6 +454,7 @@ fn wide_decimals() {
         filter: None,
         arg_type: arg_type.clone(),
         result_type,
+        rows: None,
     };
     let e = DataType::Decimal256(50, 3);
     let calls = vec![
@@ -432,7 +466,14 @@ fn wide_decimals() {
     ];
     let fields: Vec<Field> =
         calls.iter().enumerate().map(|(i, c)| Field::new(format!("c{i}"), c.result_type.clone(), true)).collect();
-    let spec = AggregateSpec { group: vec![], calls, append_only_input: false, window: None, emit_on_close: false };
+    let spec = AggregateSpec {
+        group: vec![],
+        calls,
+        append_only_input: false,
+        window: None,
+        emit_on_close: false,
+        always: vec![],
+    };
     let schema = input.clone();
     let mut run = Run::new(move || {
         Box::new(HashAggregate::new(spec.clone(), &schema, Arc::new(Schema::new(fields.clone()))).unwrap())

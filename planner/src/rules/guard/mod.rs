@@ -95,6 +95,7 @@ const INFALLIBLE: &[&str] = &[
     crate::rules::subquery::single::SINGLE_VALUE,
     crate::bind::functions::TUMBLE_START,
     crate::bind::functions::HOP_STARTS,
+    crate::bind::functions::CUMULATE_ENDS,
     crate::bind::functions::WINDOW_END,
 ];
 

@@ -102,13 +102,15 @@ impl Cursor<'_> {
         (tokens, origin)
     }
 
-    /// Whether `TABLE` at `index` is followed by a name, and not by more arguments.
+    /// Whether `TABLE` at `index` is followed by a name, and not by more arguments (or the PARTITION BY
+    /// of an argument).
     fn is_table_query(&self, index: usize) -> bool {
         let mut rest = self.tokens[index + 1..].iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
         while let Some(TokenWithSpan { token: Token::Word(_), .. }) = rest.next() {
             match rest.next().map(|t| &t.token) {
                 Some(Token::Period) => {}
-                other => return other != Some(&Token::Comma),
+                Some(other) => return *other != Token::Comma && !is_word(other, "partition"),
+                None => return true,
             }
         }
         false
