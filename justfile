@@ -20,6 +20,18 @@ test:
 slt *PATHS="sql-tests/slt":
     cargo run --bin spate -- slt {{PATHS}}
 
+# The queries of TPC-H, kept up to date, against batch.
+tpch:
+    cargo test --workspace --test tpch
+
+# The queries of Nexmark, kept up to date, against batch.
+nexmark:
+    cargo test --workspace --test nexmark
+
+# Random queries under random changes, against batch; SPATE_SEEDS=FIRST..LAST chooses them.
+random:
+    cargo test --workspace --test random
+
 # The tour of the README.
 tour:
     cargo run --release --bin spate -- -f examples/tour.sql
@@ -28,8 +40,9 @@ tour:
 bench *ARGS:
     cargo run --release -p spate-benches --bin foundation -- {{ARGS}}
 
-# The whole test suite again and again, until it fails or N rounds are over.
+# 10,000 random queries, then the whole test suite again and again, until it fails or N rounds are over.
 soak N="20":
+    SPATE_SEEDS=10000 cargo test --workspace --test random
     for i in $(seq {{N}}); do echo "round $i"; cargo test --workspace --quiet || exit 1; done
 
 # Licences and advisories of dependencies (needs cargo-deny).

@@ -11,19 +11,27 @@ pub fn cut(root: StreamNode, parallelism: usize) -> FragmentGraph {
     graph
 }
 
-/// Adds the fragment under `root`, and those that feed it, and gives its id.
+/// Adds the fragment under `root`, and those that feed it, and gives its id. A fragment that is
+/// there already is not added again: it has one more consumer.
 fn fragment(root: StreamNode, parallelism: usize, graph: &mut FragmentGraph) -> usize {
     let mut feeds: Vec<(usize, ExchangeSpec)> = Vec::new();
     let root = detach(root, parallelism, graph, &mut feeds);
+    let parallelism = if all_single(&root) { 1 } else { parallelism };
+    let inputs: Vec<usize> = feeds.iter().map(|(producer, _)| *producer).collect();
+    let same = |f: &&Fragment| {
+        // How rows reach it is part of what it is: its leaves say it.
+        f.inputs == inputs && f.parallelism == parallelism && f.root == root
+    };
+    if let Some(f) = graph.fragments.iter().find(same) {
+        return f.id;
+    }
     let id = graph.fragments.len();
-    for (input, (producer, exchange)) in feeds.iter().enumerate() {
-        if let Some(f) = graph.fragments.get_mut(*producer) {
-            f.to = Some(FragmentOutput { exchange: exchange.clone(), consumer: id, input });
+    for (input, (producer, exchange)) in feeds.into_iter().enumerate() {
+        if let Some(f) = graph.fragments.get_mut(producer) {
+            f.to.push(FragmentOutput { exchange, consumer: id, input });
         }
     }
-    let parallelism = if all_single(&root) { 1 } else { parallelism };
-    let inputs = feeds.into_iter().map(|(producer, _)| producer).collect();
-    graph.fragments.push(Fragment { id, root, parallelism, to: None, inputs });
+    graph.fragments.push(Fragment { id, root, parallelism, to: Vec::new(), inputs });
     id
 }
 

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod fragment;
 pub mod lower;
 pub mod rules;
+mod share;
 pub mod sql;
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ async fn changelogs(
         if let Err(e) = log.check_net() {
             // Rows of an append-only view may well be alike.
             let append_only =
-                v.query.contains("CLOSE") || ["w_ev_join", "s_interval", "s_ev", "t_ev"].contains(&v.name);
+                v.query.contains("CLOSE") || ["w_ev_join", "s_ev", "s_interval", "t_ev"].contains(&v.name);
             assert!(append_only, "seed {seed}, {}: {e}\n{}", v.name, d.history());
         }
         out.push(log.epochs());

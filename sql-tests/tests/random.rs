@@ -10,7 +10,7 @@ use spate_sql_tests::random::query;
 /// Seeds that share engines and changes.
 const TOGETHER: u64 = 20;
 const STATEMENTS: usize = 14;
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 1000;
 
 fn seeds() -> Vec<u64> {
     let text = std::env::var("SPATE_SEEDS").unwrap_or_default();
@@ -141,5 +141,5 @@ fn views_of_random_queries_equal_batch() {
     });
     let (made, refused) = *counts.lock().unwrap();
     println!("{made} queries, {refused} refused");
-    assert!(made * 4 > refused, "{refused} of {} queries were refused", made + refused);
+    assert!(made > refused * 9, "{refused} of {} queries were refused", made + refused);
 }

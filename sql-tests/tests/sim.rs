@@ -57,6 +57,11 @@ const PLANS: &[&str] = &[
     "SELECT w.k, w.v, t.name FROM w LEFT JOIN t ON w.k = t.k",
     "SELECT x.k, x.c FROM (VALUES (1, 'a'), (2, 'b')) AS x(k, c) JOIN mv ON mv.k = x.k",
     "SELECT k, n FROM lg WHERE n > 2",
+    // Parts that are computed once and feed several.
+    "WITH g AS (SELECT k, count(*) AS n, max(v) AS m FROM r GROUP BY k) SELECT a.k, a.n, b.m FROM g a JOIN g b ON a.n = b.n AND a.k <= b.k",
+    "WITH g AS (SELECT k, sum(v) AS m FROM t GROUP BY k) SELECT a.k, a.m FROM g a CROSS JOIN (SELECT max(m) AS x FROM g) b WHERE a.m = b.x",
+    "SELECT a.k, b.v FROM s a JOIN s b ON a.v = b.k UNION ALL SELECT k, v FROM s UNION ALL SELECT k, count(*) FROM s GROUP BY k",
+    "WITH g AS (SELECT window_end, k, count(*) AS n FROM HOP(w, ts, INTERVAL '2 seconds', INTERVAL '6 seconds') GROUP BY window_end, k) SELECT window_end, max(n), count(*) FROM (SELECT * FROM g UNION ALL SELECT * FROM g) x GROUP BY window_end",
     "SELECT id, k, row_number() OVER (PARTITION BY k ORDER BY v), sum(v) OVER (PARTITION BY k ORDER BY v), lag(name) OVER (PARTITION BY k ORDER BY v) FROM t",
     "SELECT id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v) AS rn FROM t) x WHERE rn <= 2",
     "SELECT k, n, dense_rank() OVER (PARTITION BY k ORDER BY n) AS d FROM mv QUALIFY d <= 2",
@@ -98,10 +103,8 @@ fn intervals(graph: &FragmentGraph, rng: &mut SmallRng) -> BTreeMap<(u32, u32), 
     let same = rng.random_range(1..=4);
     let mut out: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for f in graph.fragments.iter().rev() {
-        let consumer = f.to.as_ref().and_then(|o| {
-            let of = out.iter().filter(|((id, _), _)| *id as usize == o.consumer);
-            of.map(|(_, n)| *n).max()
-        });
+        let is_consumer = |id: u32| f.to.iter().any(|o| o.consumer == id as usize);
+        let consumer = out.iter().filter(|((id, _), _)| is_consumer(*id)).map(|(_, n)| *n).max();
         for task in 0..f.parallelism {
             let every = match kind {
                 0 => same,

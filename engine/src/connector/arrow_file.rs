@@ -10,7 +10,7 @@ use arrow::ipc::reader::FileReader;
 
 use super::Split;
 use super::lines::{FileId, io_error};
-use super::parquet::{RowFeed, places, roots};
+use super::parquet::{RowFeed, places, roots, to_read};
 use super::types::normal_schema;
 use crate::types::{ErrorKind, Result, SpateError};
 
@@ -73,10 +73,17 @@ impl Iterator for ArrowBatches {
 }
 
 /// Opens the rows `[offset, split.end)`.
-pub(super) fn open(split: &Split, offset: u64, schema: SchemaRef) -> Result<RowFeed<ArrowBatches>> {
+pub(super) fn open(
+    split: &Split,
+    offset: u64,
+    declared: &Schema,
+    projection: &[usize],
+) -> Result<RowFeed<ArrowBatches>> {
     let id = FileId::from_detail(&split.detail)?;
     id.check(0)?;
-    let places = places(&id.path, &reader(&id.path, None)?.schema(), &schema)?;
+    let file = reader(&id.path, None)?.schema();
+    let schema = to_read(&id.path, &file, declared, projection)?;
+    let places = places(&id.path, &file, &schema)?;
     let roots = roots(&places);
     let end = match split.end {
         Some(e) => e,
@@ -84,5 +91,6 @@ pub(super) fn open(split: &Split, offset: u64, schema: SchemaRef) -> Result<RowF
     };
     let path = id.path.clone();
     let batches = ArrowBatches { reader: reader(&path, Some(roots.clone()))?, path, skip: offset };
-    Ok(RowFeed { batches, pending: None, schema, places, roots, id, split: split.clone(), offset, end })
+    let deliver = projection.len();
+    Ok(RowFeed { batches, pending: None, schema, deliver, places, roots, id, split: split.clone(), offset, end })
 }

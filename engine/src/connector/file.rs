@@ -299,7 +299,6 @@ impl SourceConnector for FileSource {
     }
 
     fn open(&self, split: &Split, offset: u64, projection: &[usize]) -> Result<Box<dyn SplitReader>> {
-        let schema = project(&self.schema, projection)?;
         // Which records are bad must not depend on the columns that a query reads.
         let checked = || {
             let fields = self.schema.fields().iter().enumerate();
@@ -307,8 +306,8 @@ impl SourceConnector for FileSource {
             project(&self.schema, &projection.iter().copied().chain(more).collect::<Vec<_>>())
         };
         match self.encoding {
-            Encoding::Parquet => Ok(Box::new(parquet::open(split, offset, schema)?)),
-            Encoding::Arrow => Ok(Box::new(arrow_file::open(split, offset, schema)?)),
+            Encoding::Parquet => Ok(Box::new(parquet::open(split, offset, &self.schema, projection)?)),
+            Encoding::Arrow => Ok(Box::new(arrow_file::open(split, offset, &self.schema, projection)?)),
             Encoding::Json => {
                 let id = FileId::from_detail(&split.detail)?;
                 let lines = Lines::open(id, offset, split.end, Style::Lines, self.max_record)?;
@@ -352,8 +351,14 @@ impl Place {
                     files.push(entry.path());
                 }
             }
-        } else if self.path.exists() {
+        } else if self.path.is_file() {
             files.push(self.path.clone());
+        } else if self.path.exists() {
+            return Err(SpateError::unsupported(format!(
+                "\"{}\" is a pipe or device: only regular files can be read",
+                self.path.display()
+            ))
+            .with_hint("write the data to a file first"));
         }
         files.sort();
         Ok(files)

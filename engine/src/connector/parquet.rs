@@ -10,7 +10,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::lines::{FileId, io_error};
-use super::types::{conform, missing_column, normal_schema, position_of, sql_name};
+use super::types::{conform, missing_column, normal_schema, normal_type, position_of, project, sql_name};
 use super::{DeadLetter, Polled, Split, SplitReader};
 use crate::types::{ErrorKind, Result, SpateError};
 
@@ -111,8 +111,10 @@ pub(super) struct RowFeed<I> {
     pub(super) batches: I,
     /// The rest of the last batch.
     pub(super) pending: Option<RecordBatch>,
-    /// The columns to deliver.
+    /// The columns to read: those to deliver, then those whose values may not fit.
     pub(super) schema: SchemaRef,
+    /// How many columns to deliver.
+    pub(super) deliver: usize,
     /// Places of the columns in the file.
     pub(super) places: Vec<usize>,
     /// The places, sorted and distinct: the columns of the batches.
@@ -167,6 +169,7 @@ impl<I: Iterator<Item = Result<RecordBatch>> + Send> SplitReader for RowFeed<I> 
             })
             .collect();
         let total = self.end.saturating_sub(self.split.start);
+        let rows = rows.project(&(0..self.deliver).collect::<Vec<_>>())?;
         let progress = Some((self.offset.saturating_sub(self.split.start).min(total), total));
         Ok(Polled::Batch { rows, dead, progress })
     }
@@ -212,11 +215,31 @@ impl Iterator for ParquetBatches {
     }
 }
 
-/// Opens the rows `[offset, split.end)`.
-pub(super) fn open(split: &Split, offset: u64, schema: SchemaRef) -> Result<RowFeed<ParquetBatches>> {
+/// The columns of `declared` to read so that those of `projection` can be delivered: also those
+/// that may spoil a row, since which rows are bad must not depend on the columns that a query reads.
+pub(super) fn to_read(path: &Path, file: &Schema, declared: &Schema, projection: &[usize]) -> Result<SchemaRef> {
+    let places = places(path, file, declared)?;
+    let spoils = |i: &usize| {
+        let (Some(column), Some(place)) = (declared.fields().get(*i), places.get(*i)) else { return false };
+        let found = file.field(*place);
+        found.data_type() != column.data_type() && normal_type(found.data_type()) != *column.data_type()
+            || (!column.is_nullable() && found.is_nullable())
+    };
+    let more = (0..declared.fields().len()).filter(|i| !projection.contains(i) && spoils(i));
+    project(declared, &projection.iter().copied().chain(more).collect::<Vec<_>>())
+}
+
+/// Opens the rows `[offset, split.end)` of a file with the columns `declared`.
+pub(super) fn open(
+    split: &Split,
+    offset: u64,
+    declared: &Schema,
+    projection: &[usize],
+) -> Result<RowFeed<ParquetBatches>> {
     let id = FileId::from_detail(&split.detail)?;
     id.check(0)?;
     let builder = builder(&id.path)?;
+    let schema = to_read(&id.path, builder.schema(), declared, projection)?;
     let places = places(&id.path, builder.schema(), &schema)?;
     let roots = roots(&places);
     let starts = starts(&builder);
@@ -242,5 +265,6 @@ pub(super) fn open(split: &Split, offset: u64, schema: SchemaRef) -> Result<RowF
         .build()
         .map_err(|e| failed(&path, &e))?;
     let batches = ParquetBatches { reader, path };
-    Ok(RowFeed { batches, pending: None, schema, places, roots, id, split: split.clone(), offset, end })
+    let deliver = projection.len();
+    Ok(RowFeed { batches, pending: None, schema, deliver, places, roots, id, split: split.clone(), offset, end })
 }

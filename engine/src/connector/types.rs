@@ -10,6 +10,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 
 use super::options::suggest;
+use crate::types::float::canonical;
 use crate::types::{ErrorKind, Result, SpateError};
 
 /// The type that a source delivers for a type found in a file.
@@ -132,8 +133,9 @@ pub(super) fn conform(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -
     Ok((batch(schema, out, rows - bad.len())?, bad))
 }
 
-/// A batch that knows its number of rows even without columns.
+/// A batch that knows its number of rows even without columns, with its floats in their one form.
 pub(super) fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let columns = columns.iter().map(canonical).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }

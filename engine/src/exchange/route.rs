@@ -7,9 +7,6 @@ use crate::plan::Distribution;
 use crate::types::vnode::{hash_batch, task_of, vnode_of};
 use crate::types::{Barrier, Delta, Result};
 
-/// Rows in a row that one consumer gets under `Distribution::Any`.
-const ANY_ROWS: usize = 1024;
-
 /// Spreads a task's output over the tasks of the consuming fragment.
 #[derive(Debug)]
 pub struct Router {
@@ -17,15 +14,16 @@ pub struct Router {
     senders: Vec<Sender>,
     /// Row indices per consumer; kept to reuse the memory.
     parts: Vec<Vec<u32>>,
-    /// Rows of the open epoch so far, under `Distribution::Any`.
-    rows: usize,
+    /// The task whose output this is, among those of its fragment.
+    index: usize,
 }
 
 impl Router {
-    /// A router to these consumers, in task order.
-    pub fn new(to: Distribution, senders: Vec<Sender>) -> Self {
+    /// A router of task `index` to these consumers, in task order. Under `Distribution::Any` each
+    /// task sends to its like.
+    pub fn new(to: Distribution, senders: Vec<Sender>, index: usize) -> Self {
         let parts = vec![Vec::new(); senders.len()];
-        Self { to, senders, parts, rows: 0 }
+        Self { to, senders, parts, index }
     }
 
     /// Sends a delta on its way.
@@ -43,18 +41,7 @@ impl Router {
                 }
                 Ok(())
             }
-            Distribution::Any => {
-                // By position in the epoch: how rows are cut into deltas must not matter.
-                let mut at = 0;
-                while at < delta.num_rows() {
-                    let len = (ANY_ROWS - self.rows % ANY_ROWS).min(delta.num_rows() - at);
-                    let i = self.rows / ANY_ROWS % n.max(1);
-                    self.senders[i].send(delta.slice(at, len))?;
-                    at += len;
-                    self.rows += len;
-                }
-                Ok(())
-            }
+            Distribution::Any => self.senders[self.index % n].send(delta),
             Distribution::Hash(keys) => {
                 let hashes = hash_batch(delta.rows(), keys)?;
                 for (i, h) in hashes.iter().enumerate() {
@@ -85,8 +72,6 @@ impl Router {
 
     /// Closes the epoch towards consumer `i`.
     pub fn close(&mut self, i: usize, barrier: &Barrier) -> Result<()> {
-        // Any-distribution starts afresh in every epoch, so that a replay sends rows the same way.
-        self.rows = 0;
         match self.senders.get_mut(i) {
             Some(s) => s.close(barrier),
             None => Ok(()),

@@ -206,7 +206,7 @@ impl FragmentGraph {
                 let from: Vec<String> = f.inputs.iter().map(ToString::to_string).collect();
                 let _ = write!(out, " from=[{}]", from.join(", "));
             }
-            if let Some(to) = &f.to {
+            for to in &f.to {
                 let how = spread(&f.root.schema, &to.exchange.to);
                 let _ = write!(out, " to={} input={} {how}", to.consumer, to.input);
             }

@@ -20,8 +20,8 @@ pub struct Fragment {
     pub root: StreamNode,
     /// Number of tasks that run it.
     pub parallelism: usize,
-    /// Where its rows go; `None` for the plan's root.
-    pub to: Option<FragmentOutput>,
+    /// Where its rows go, all of them to each; nowhere for the plan's root.
+    pub to: Vec<FragmentOutput>,
     /// The producing fragments, in the order of the Exchange leaves of `root`, left to
     /// right.
     pub inputs: Vec<usize>,

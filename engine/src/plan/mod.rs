@@ -20,7 +20,7 @@ pub type ExprRef = Arc<dyn PhysicalExpr>;
 pub type WindowRef = Arc<dyn WindowExpr>;
 
 /// A node of the plan: an operator, its inputs and what is known of its output.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StreamNode {
     /// What it does.
     pub op: OpSpec,
@@ -97,7 +97,7 @@ pub enum Distribution {
 pub type ObjectId = u64;
 
 /// Every operator there is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum OpSpec {
     /// Reads a connector.
     Source(SourceSpec),
@@ -146,7 +146,7 @@ pub enum OpSpec {
 }
 
 /// Reads a connector.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SourceSpec {
     /// The catalog object.
     pub id: ObjectId,
@@ -168,7 +168,7 @@ pub struct WatermarkSpec {
 }
 
 /// Reads a table or view of the engine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ScanSpec {
     /// The catalog object.
     pub id: ObjectId,
@@ -179,7 +179,7 @@ pub struct ScanSpec {
 }
 
 /// Constant rows.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ValuesSpec {
     /// The rows.
     pub rows: RecordBatch,
@@ -192,8 +192,14 @@ pub struct FilterSpec {
     pub predicate: ExprRef,
 }
 
+impl PartialEq for FilterSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.predicate.as_ref() == other.predicate.as_ref()
+    }
+}
+
 /// Conditions on `now()`; a row is in while all hold.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TemporalSpec {
     /// The conditions.
     pub bounds: Vec<TemporalBound>,
@@ -210,15 +216,21 @@ pub struct TemporalBound {
     pub leave: bool,
 }
 
+impl PartialEq for TemporalBound {
+    fn eq(&self, other: &Self) -> bool {
+        self.expr.as_ref() == other.expr.as_ref() && self.shift_us == other.shift_us && self.leave == other.leave
+    }
+}
+
 /// Output columns.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProjectSpec {
     /// One per output column.
     pub exprs: Vec<ExprRef>,
 }
 
 /// List columns to unfold.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct UnnestSpec {
     /// Input columns of type List to unfold side by side (shorter ones padded with NULL).
     pub columns: Vec<usize>,
@@ -227,7 +239,7 @@ pub struct UnnestSpec {
 }
 
 /// Rows to repeat (INTERSECT ALL, EXCEPT ALL).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RepeatSpec {
     /// Input column (a bigint) with the number of copies of its row.
     pub count: usize,
@@ -235,7 +247,7 @@ pub struct RepeatSpec {
 
 /// Grouping sets: the output's columns are the input's, the group columns (NULL where a set leaves
 /// them out), and the set's number.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ExpandSpec {
     /// Group columns, among the input's.
     pub columns: Vec<usize>,
@@ -253,7 +265,7 @@ pub struct GroupingSet {
 }
 
 /// GROUP BY.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AggregateSpec {
     /// Input columns that make the key; none means one global group, which has a row
     /// even when there is no input. Output columns: the keys, then the calls.
@@ -273,7 +285,7 @@ pub struct AggregateSpec {
 }
 
 /// One aggregate call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AggCall {
     /// Function.
     pub func: AggFunc,
@@ -302,6 +314,16 @@ pub struct RowsCall {
     pub first: Option<usize>,
     /// The function.
     pub function: Arc<dyn RowsFunction>,
+}
+
+impl PartialEq for RowsCall {
+    fn eq(&self, other: &Self) -> bool {
+        // Functions do not compare; the same one is equal to itself.
+        self.columns == other.columns
+            && self.not_null == other.not_null
+            && self.first == other.first
+            && Arc::ptr_eq(&self.function, &other.function)
+    }
 }
 
 /// A function of sorted rows. Its text shows what it computes, with `$0`, `$1`, … for the columns.
@@ -339,7 +361,7 @@ pub enum AggFunc {
 }
 
 /// SESSION windows: output columns are the input's, then the start and the end of the session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SessionSpec {
     /// Sessions are cut among rows that agree on these columns.
     pub partition: Vec<usize>,
@@ -382,7 +404,7 @@ impl JoinKind {
 
 /// Join: output columns are the left's, then the right's; of a semi and anti join the
 /// left's, of a mark join the left's and the mark.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JoinSpec {
     /// Kind.
     pub kind: JoinKind,
@@ -419,7 +441,7 @@ pub struct Expiry {
 
 /// ORDER BY … LIMIT … OFFSET. Ties are broken by the whole row, so the planner appends
 /// all other columns to `order`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TopNSpec {
     /// Sort columns, in order.
     pub order: Vec<OrderBy>,
@@ -441,8 +463,21 @@ pub struct OverSpec {
     pub stages: Vec<Vec<WindowRef>>,
 }
 
+impl PartialEq for OverSpec {
+    fn eq(&self, other: &Self) -> bool {
+        // DataFusion's window expressions do not compare; the same one is equal to itself.
+        let alike = |(a, b): (&Vec<WindowRef>, &Vec<WindowRef>)| {
+            a.len() == b.len() && a.iter().zip(b).all(|(x, y)| Arc::ptr_eq(x, y))
+        };
+        self.partition == other.partition
+            && self.order == other.order
+            && self.stages.len() == other.stages.len()
+            && self.stages.iter().zip(&other.stages).all(alike)
+    }
+}
+
 /// The rows of each partition whose number or rank is at most `limit`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GroupTopNSpec {
     /// PARTITION BY.
     pub partition: Vec<usize>,
@@ -460,7 +495,7 @@ pub struct GroupTopNSpec {
 
 /// WITH RECURSIVE. The first input is the term without recursion, the others are the relations
 /// that the recursive term reads besides itself; all in one task.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RecursiveSpec {
     /// The recursive term; its leaves are [`OpSpec::StepInput`]: 0 for the rows found last, else
     /// the number of an input.
@@ -501,7 +536,7 @@ pub struct ExchangeSpec {
 }
 
 /// Keeps the result readable.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MaterializeSpec {
     /// The view or table.
     pub id: ObjectId,
@@ -510,7 +545,7 @@ pub struct MaterializeSpec {
 }
 
 /// Writes to a connector.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SinkSpec {
     /// The catalog object.
     pub id: ObjectId,

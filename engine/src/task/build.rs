@@ -21,7 +21,7 @@ use crate::exchange::{Channel, HandOver, Receiver, Router, Sender, Spill};
 use crate::operator::recursive::{Recursive, Step, StepLeaf, StepOp};
 use crate::operator::sink::SinkTarget;
 use crate::operator::{self, Operator};
-use crate::plan::fragment::{Fragment, FragmentGraph};
+use crate::plan::fragment::{Fragment, FragmentGraph, FragmentOutput};
 use crate::plan::{Distribution, ObjectId, OpSpec, StreamNode};
 use crate::state::Tables;
 use crate::state::view::{ViewReader, ViewStore};
@@ -89,8 +89,8 @@ pub struct JobTasks {
     ctx: JobContext,
     graph: FragmentGraph,
     slots: Vec<Vec<Slot>>,
-    /// Per producing fragment: channels by producer task, then consumer task.
-    channels: Vec<Vec<Vec<Arc<Channel>>>>,
+    /// Per producing fragment: channels by output, producer task, then consumer task.
+    channels: Vec<Vec<Vec<Vec<Arc<Channel>>>>>,
     groups: BTreeMap<(usize, usize), Arc<SourceGroup>>,
     scans: BTreeMap<(usize, usize), (Backfill, Arc<ViewReader>)>,
     /// By task and source leaf; they outlive the task.
@@ -120,23 +120,27 @@ pub fn build_job(graph: FragmentGraph, mut ctx: JobContext, executor: &dyn Execu
     let retain = ctx.snapshot_every.is_some();
     let mut channels = Vec::new();
     for f in &graph.fragments {
-        let consumers = f.to.as_ref().and_then(|o| slots.get(o.consumer)).map_or(&[][..], Vec::as_slice);
-        let of_task = |_| {
-            consumers
-                .iter()
-                .map(|c| {
-                    let channel = Channel::new(f.root.schema.clone(), ctx.spill.clone(), ctx.hand_over, retain);
-                    channel.set_waker(c.waker.clone());
-                    channel
-                })
-                .collect::<Vec<_>>()
+        let of_output = |o: &FragmentOutput| {
+            let consumers = slots.get(o.consumer).map_or(&[][..], Vec::as_slice);
+            let of_task = |_| {
+                consumers
+                    .iter()
+                    .map(|c| {
+                        let channel = Channel::new(f.root.schema.clone(), ctx.spill.clone(), ctx.hand_over, retain);
+                        channel.set_waker(c.waker.clone());
+                        channel
+                    })
+                    .collect::<Vec<_>>()
+            };
+            (0..f.parallelism).map(of_task).collect::<Vec<_>>()
         };
-        channels.push((0..f.parallelism).map(of_task).collect::<Vec<_>>());
+        channels.push(f.to.iter().map(of_output).collect::<Vec<_>>());
     }
     let snapshots = ctx.snapshot_every.clone().map(|every| {
         let tasks = graph.fragments.iter().flat_map(|f| {
-            let consumers: Vec<TaskId> =
-                f.to.as_ref().and_then(|o| slots.get(o.consumer)).into_iter().flatten().map(|s| s.id).collect();
+            let consumers: BTreeSet<TaskId> =
+                f.to.iter().filter_map(|o| slots.get(o.consumer)).flatten().map(|s| s.id).collect();
+            let consumers: Vec<TaskId> = consumers.into_iter().collect();
             let ids: Vec<TaskId> = slots[f.id].iter().map(|s| s.id).collect();
             let every = every.clone();
             ids.into_iter().map(move |id| (id, every(id), consumers.clone()))
@@ -253,7 +257,7 @@ impl JobTasks {
 
     /// Tasks that end the job's dataflow: their completion of an epoch is the job's.
     pub fn terminals(&self) -> Vec<TaskId> {
-        self.tasks_where(|f| f.to.is_none())
+        self.tasks_where(|f| f.to.is_empty())
     }
 
     fn tasks_where(&self, pick: impl Fn(&Fragment) -> bool) -> Vec<TaskId> {
@@ -309,7 +313,8 @@ impl JobTasks {
     }
 
     fn outputs(&self, id: TaskId) -> impl Iterator<Item = &Arc<Channel>> {
-        self.channels.get(id.fragment as usize).and_then(|f| f.get(id.index as usize)).into_iter().flatten()
+        let of_fragment = self.channels.get(id.fragment as usize).into_iter().flatten();
+        of_fragment.filter_map(move |o| o.get(id.index as usize)).flatten()
     }
 
     /// A task lost its memory: its output logs are gone.
@@ -330,7 +335,7 @@ impl JobTasks {
 
     /// Most epochs that any log, record or comparison of this job holds.
     pub fn retained(&self) -> usize {
-        let channels = self.channels.iter().flatten().flatten().map(|c| c.retained());
+        let channels = self.channels.iter().flatten().flatten().flatten().map(|c| c.retained());
         let groups = self.groups.values().map(|g| g.kept());
         let sink = self.sink.iter().map(|s| s.kept());
         channels.chain(groups).chain(sink).max().unwrap_or(0)
@@ -369,10 +374,11 @@ impl JobTasks {
             }
         }
         for f in &self.graph.fragments {
-            let Some(o) = &f.to else { continue };
-            for producer in &self.channels[f.id] {
-                for (channel, consumer) in producer.iter().zip(&self.slots[o.consumer]) {
-                    channel.trim(store.current(consumer.id));
+            for (o, producers) in f.to.iter().zip(&self.channels[f.id]) {
+                for producer in producers {
+                    for (channel, consumer) in producer.iter().zip(&self.slots[o.consumer]) {
+                        channel.trim(store.current(consumer.id));
+                    }
                 }
             }
         }
@@ -397,16 +403,17 @@ impl JobTasks {
         let renumber = |p: Option<(usize, usize)>| p.map(|(op, port)| (n - 1 - op, port));
         ops.iter_mut().for_each(|o: &mut OpNode| o.parent = renumber(o.parent));
         leaves.iter_mut().for_each(|l: &mut LeafNode| l.parent = renumber(l.parent));
-        let output = fragment.to.as_ref().map(|o| {
-            let channels = &self.channels[fragment.id][id.index as usize];
-            let senders = channels.iter().map(|c| Sender::new(c.clone(), start)).collect();
-            Router::new(o.exchange.to.clone(), senders)
-        });
+        let index = id.index as usize;
+        let router = |(o, producers): (&FragmentOutput, &Vec<Vec<Arc<Channel>>>)| {
+            let senders = producers[index].iter().map(|c| Sender::new(c.clone(), start)).collect();
+            Router::new(o.exchange.to.clone(), senders, index)
+        };
+        let outputs = fragment.to.iter().zip(&self.channels[fragment.id]).map(router).collect();
         let parts = TaskParts {
             id,
             ops,
             leaves,
-            output,
+            outputs,
             start: self.ctx.start,
             await_record: has_sink(&fragment.root),
             memory: self.ctx.memory.clone(),
@@ -504,9 +511,13 @@ impl Builder<'_> {
                 )?)
             }
             OpSpec::Exchange(_) => {
-                let producer = self.fragment.inputs.get(self.remote).copied();
+                let (consumer, input) = (self.fragment.id, self.remote);
                 self.remote += 1;
-                let channels = producer.and_then(|p| self.job.channels.get(p)).map_or(&[][..], Vec::as_slice);
+                let producer = self.fragment.inputs.get(input).and_then(|p| self.job.graph.fragments.get(*p));
+                let output = producer
+                    .and_then(|p| Some((p, p.to.iter().position(|o| o.consumer == consumer && o.input == input)?)));
+                let (producer, output) = output.ok_or_else(|| SpateError::internal("an exchange that nobody feeds"))?;
+                let channels = &self.job.channels[producer.id][output];
                 let me = self.id.index as usize;
                 let receivers = channels.iter().filter_map(|c| c.get(me)).map(|c| Receiver::new(c.clone())).collect();
                 Leaf::Remote(RemoteLeaf::new(receivers, node.schema.clone()))

@@ -64,8 +64,8 @@ pub struct TaskParts {
     pub ops: Vec<OpNode>,
     /// Leaves, in channel order.
     pub leaves: Vec<LeafNode>,
-    /// Where the root's output goes; `None` if the root keeps or writes it itself.
-    pub output: Option<Router>,
+    /// Where the root's output goes, all of it to each; nowhere if the root keeps or writes it itself.
+    pub outputs: Vec<Router>,
     /// The first epoch.
     pub start: Epoch,
     /// Wait for the epoch's record before the barrier reaches the operators (sinks).
@@ -177,10 +177,13 @@ impl Task {
             return Ok(());
         }
         let Some((op, port)) = to else {
-            return match &mut self.parts.output {
-                Some(router) => router.send(delta),
-                None => Err(SpateError::internal("a task without consumers has output")),
+            let Some((last, others)) = self.parts.outputs.split_last_mut() else {
+                return Err(SpateError::internal("a task without consumers has output"));
             };
+            for router in others {
+                router.send(delta.clone())?;
+            }
+            return last.send(delta);
         };
         let most = self.parts.ops[op].op.max_input_rows();
         let mut at = 0;
@@ -320,11 +323,16 @@ impl Task {
     }
 
     fn publish(&mut self, barrier: Barrier, next: usize, caught_up: bool) -> Result<()> {
-        let consumers = self.parts.output.as_ref().map_or(0, Router::len);
-        if next < consumers {
-            if let Some(router) = &mut self.parts.output {
-                router.close(next, &barrier)?;
+        let mut consumer = next;
+        let router = self.parts.outputs.iter_mut().find_map(|r| match consumer.checked_sub(r.len()) {
+            Some(rest) => {
+                consumer = rest;
+                None
             }
+            None => Some(r),
+        });
+        if let Some(router) = router {
+            router.close(consumer, &barrier)?;
             self.phase = Phase::Publish(barrier, next + 1, caught_up);
             return Ok(());
         }

@@ -3,6 +3,7 @@
 pub mod delta;
 pub mod epoch;
 pub mod error;
+pub mod float;
 pub mod vnode;
 
 pub use delta::Delta;

@@ -63,7 +63,8 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
             f.higher_order.insert(name.to_string(), Arc::clone(&udf));
         }
     }
-    for udf in datafusion_functions_aggregate::all_default_aggregate_functions() {
+    let aggregates = datafusion_functions_aggregate::all_default_aggregate_functions();
+    for udf in aggregates.into_iter().chain(super::minmax::all().map(Arc::new)) {
         for name in std::iter::once(udf.name()).chain(udf.aliases().iter().map(String::as_str)) {
             f.aggregate.insert(name.to_string(), Arc::clone(&udf));
         }

@@ -14,6 +14,7 @@ mod errors;
 pub mod functions;
 mod joins;
 mod math;
+mod minmax;
 mod names;
 pub(crate) mod now;
 mod patterns;
@@ -139,6 +140,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     };
     let plan = plan.map_err(bind_error)?;
     let plan = crate::rules::subquery::single::make_single(plan, mode).map_err(bind_error)?;
+    let plan = crate::rules::numbers::decimals_meet_floats(plan).map_err(bind_error)?;
     let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(bind_error)?;
     check::plan(&plan)?;
     let plan = crate::rules::subquery::to_joins(plan).map_err(bind_error)?;
@@ -148,7 +150,8 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     match mode {
         BindMode::AdHoc => {
             let plan = crate::rules::aggregate::canonical(plan, None).map_err(bind_error)?;
-            crate::rules::windows::define(plan, None).map_err(bind_error)
+            let plan = crate::rules::windows::define(plan, None).map_err(bind_error)?;
+            crate::rules::canonical::canonicalise(plan).map_err(bind_error)
         }
         BindMode::Continuous { errors } => {
             let plan = crate::rules::temporal::define(plan).map_err(bind_error)?;
@@ -156,7 +159,8 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
             let plan = crate::rules::limit::order_limits(plan).map_err(bind_error)?;
             let plan = crate::rules::aggregate::canonical(plan, Some(errors)).map_err(bind_error)?;
             let plan = crate::rules::guard::guard(plan, errors).map_err(bind_error)?;
-            crate::rules::windows::define(plan, Some(errors)).map_err(bind_error)
+            let plan = crate::rules::windows::define(plan, Some(errors)).map_err(bind_error)?;
+            crate::rules::canonical::canonicalise(plan).map_err(bind_error)
         }
     }
 }

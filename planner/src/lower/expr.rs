@@ -60,7 +60,7 @@ pub(super) fn plain_column(e: &Expr, input: &DFSchema) -> Result<Option<usize>> 
 }
 
 /// A physical column.
-pub(super) fn column(name: &str, index: usize) -> ExprRef {
+pub(crate) fn column(name: &str, index: usize) -> ExprRef {
     Arc::new(Column::new(name, index))
 }
 

@@ -5,13 +5,13 @@
 mod aggregate;
 mod distinct;
 mod expand;
-mod expr;
+pub(crate) mod expr;
 mod filter;
 mod group_topn;
 mod interval;
 mod join;
 mod over;
-mod project;
+pub(crate) mod project;
 mod recursive;
 mod scan;
 mod session;
@@ -73,10 +73,9 @@ pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
         return Err(SpateError::invalid("parallelism must be at least 1"));
     }
     let plan = fill_empty(plan.clone())?;
-    let on_close = options.emit_on_window_close;
-    let lowerer = Lowerer { parallelism: options.parallelism, on_close, step: None };
+    let lowerer = Lowerer { parallelism: options.parallelism, on_close: options.emit_on_window_close, step: None };
     let top = lowerer.node(&plan, options.emit_on_window_close)?.node;
-    Ok(match &options.target {
+    crate::share::share(match &options.target {
         Target::Materialize { id, name } => {
             over(OpSpec::Materialize(MaterializeSpec { id: *id, name: Arc::clone(name) }), top)
         }

@@ -118,7 +118,7 @@ fn fuse(exprs: Vec<ExprRef>, below: StreamNode) -> Result<(Vec<ExprRef>, StreamN
 }
 
 /// Properties after a projection; `plain[i]` is the input column that output column i is.
-pub(super) fn through(input: &Properties, plain: &[Option<usize>], anyhow: Distribution) -> Properties {
+pub(crate) fn through(input: &Properties, plain: &[Option<usize>], anyhow: Distribution) -> Properties {
     let place = |c: usize| plain.iter().position(|p| *p == Some(c));
     let places = |columns: &[usize]| columns.iter().map(|&c| place(c)).collect::<Option<Vec<_>>>();
     let mut watermarks = Vec::new();

@@ -200,8 +200,11 @@ fn semi_and_anti_joins_have_the_left_key() {
         Materialize out [append-only, single]
           Project auction@0 [append-only, single]
             Join semi on=[ts@1 = __sq1_0@0] free=ts@1 < watermark free=__sq1_0@0 < watermark [append-only, watermark=ts@1 (time), single]
-              Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
-              Source bids columns=[__sq1_0] watermark=__sq1_0@0 - 5 s [append-only, watermark=__sq1_0@0 (time), single]
+              Exchange single [append-only, watermark=ts@1 (time), single]
+                Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
+              Project ts@1 AS __sq1_0 [append-only, watermark=__sq1_0@0 (time), single]
+                Exchange single [append-only, watermark=ts@1 (time), single]
+                  Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
         ",
     );
     plan(
@@ -312,9 +315,12 @@ fn join_of_sources_loses_the_watermark() {
         Materialize out [append-only, single]
           Project ts@1, price@3 [append-only, single]
             Join inner on=[auction@0 = auction@0] [append-only, single]
-              Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
+              Project auction@0, ts@2 [append-only, watermark=ts@1 (time), single]
+                Exchange single [append-only, watermark=ts@2 (time), single]
+                  Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), single]
               Project auction@0, price@1 [append-only, single]
-                Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), single]
+                Exchange single [append-only, watermark=ts@2 (time), single]
+                  Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), single]
         ",
     );
 }
@@ -330,10 +336,13 @@ fn join_on_windows_keeps_the_watermark() {
             Join inner on=[auction@0 = auction@0, window_end@1 = window_end@2] free=window_end@1 < watermark free=window_end@2 < watermark [append-only, watermark=window_end@1 (end), watermark=window_end@4 (end), single]
               Project auction@0, window_end_of(tumble_start(ts@1, 60000000, 0), 60000000) AS window_end [append-only, watermark=window_end@1 (end), single]
                 Filter ts@1 IS NOT NULL [append-only, watermark=ts@1 (time), single]
-                  Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), single]
+                  Project auction@0, ts@2 [append-only, watermark=ts@1 (time), single]
+                    Exchange single [append-only, watermark=ts@2 (time), single]
+                      Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), single]
               Project auction@0, price@1, window_end_of(tumble_start(ts@2, 60000000, 0), 60000000) AS window_end [append-only, watermark=window_end@2 (end), single]
                 Filter ts@2 IS NOT NULL [append-only, watermark=ts@2 (time), single]
-                  Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), single]
+                  Exchange single [append-only, watermark=ts@2 (time), single]
+                    Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), single]
         ",
     );
 }
@@ -394,9 +403,13 @@ fn union_all_of_sources() {
         Materialize out [append-only, watermark=ts@0 (time), any]
           Union [append-only, watermark=ts@0 (time), any]
             Project ts@1, price@0 [append-only, watermark=ts@0 (time), any]
-              Source bids columns=[price, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), any]
+              Project price@1, ts@2 [append-only, watermark=ts@1 (time), any]
+                Exchange any [append-only, watermark=ts@2 (time), any]
+                  Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
             Project ts@1, auction@0 AS price [append-only, watermark=ts@0 (time), any]
-              Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), any]
+              Project auction@0, ts@2 [append-only, watermark=ts@1 (time), any]
+                Exchange any [append-only, watermark=ts@2 (time), any]
+                  Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
         ",
     );
 }

@@ -1,11 +1,13 @@
-//! Rewrites of the bound plan: those that define results (`aggregate`, `guard`, `lateral`, `limit`,
-//! `set_ops`, `subquery`, `windows`; run while binding) and the optimizer of continuous plans, which
-//! must not change any.
+//! Rewrites of the bound plan: those that define results (`aggregate`, `canonical`, `guard`,
+//! `lateral`, `limit`, `numbers`, `set_ops`, `subquery`, `temporal`, `windows`; run while binding)
+//! and the optimizer of continuous plans, which must not change any.
 
 pub mod aggregate;
+pub(crate) mod canonical;
 pub mod guard;
 pub(crate) mod lateral;
 pub(crate) mod limit;
+pub(crate) mod numbers;
 pub(crate) mod set_ops;
 pub(crate) mod subquery;
 pub(crate) mod temporal;

@@ -17,6 +17,7 @@ use arrow::util::display::FormatOptions;
 use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use spate_engine::state::view::ViewStore;
+use spate_engine::types::float::canonical;
 use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN, Watermark};
 use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query};
 use spate_planner::catalog::{Object, ObjectKind, Relation, TableDetails};
@@ -264,7 +265,17 @@ fn latest_time(rows: &RecordBatch, column: usize) -> Option<i64> {
 
 pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Result<ArrayRef> {
     if array.data_type() == to {
-        return Ok(array.clone());
+        return Ok(canonical(array));
+    }
+    if let (DataType::Utf8, DataType::Binary) = (array.data_type(), to) {
+        let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
+        let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
+        return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
+    }
+    if let (DataType::Utf8, DataType::Binary) = (array.data_type(), to) {
+        let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
+        let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
+        return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
     }
     if let (DataType::Utf8, DataType::Binary) = (array.data_type(), to) {
         let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
@@ -272,7 +283,7 @@ pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Resu
         return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
     }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
-    cast_with_options(array, to, &options).map_err(|e| {
+    cast_with_options(array, to, &options).map(|a| canonical(&a)).map_err(|e| {
         let from = spate_planner::sql::types::display(array.data_type());
         let to = spate_planner::sql::types::display(to);
         SpateError::new(ErrorKind::Type, format!("column \"{column}\" is of type {to}, the value is {from}: {e}"))
