@@ -10,7 +10,7 @@ use spate_sql_tests::random::query;
 /// Seeds that share engines and changes.
 const TOGETHER: u64 = 20;
 const STATEMENTS: usize = 14;
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 100;
 
 fn seeds() -> Vec<u64> {
     let text = std::env::var("SPATE_SEEDS").unwrap_or_default();
@@ -95,6 +95,8 @@ async fn run_together(seeds: &[u64]) -> (u64, u64) {
             }
             if let Answer::Failed(e) = d.answer(sql).await
                 && !e.contains("duplicate key")
+                // The extremes reach beyond a type's end.
+                && !e.contains("Can't cast value")
             {
                 fail(seeds, &d, &format!("{sql}\n{e}"));
             }

@@ -287,7 +287,10 @@ impl Queries {
         }
         let mut sql = format!("SELECT {} FROM {}{filter}", list.join(", "), from.sql);
         if !keys.is_empty() {
+            // A key that stands in a set twice is more than DataFusion can name.
             let sets = if keys.len() == 2 { self.below(8) } else { 9 };
+            let alike = keys.len() == 2 && self.key_exprs(&list[..1], 1) == self.key_exprs(&list[1..2], 1);
+            let sets = if alike { 9 } else { sets };
             let by = match sets {
                 0 => format!("ROLLUP ({})", self.key_exprs(&list, keys.len())),
                 1 => format!("CUBE ({})", self.key_exprs(&list, keys.len())),
