@@ -8,10 +8,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::{SessionConfig, SessionContext};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -35,6 +36,21 @@ impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Batch")
     }
+}
+
+/// DISTINCT as a GROUP BY of all columns. DataFusion leaves a DISTINCT out where it takes rows for
+/// unique, and takes the rows of a GROUP BY for that also after an unnest has repeated them.
+fn distinct_as_groups(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let done = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let columns = input.schema().columns().into_iter().map(Expr::Column).collect::<Vec<_>>();
+            let groups =
+                LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).aggregate(columns, Vec::<Expr>::new())?;
+            Ok(Transformed::yes(groups.build()?))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    Ok(done.map_err(bind_error)?.data)
 }
 
 impl Batch {
@@ -65,6 +81,7 @@ impl Batch {
         let plan = rewrite_work_tables(plan, |name, schema| {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
         })?;
+        let plan = distinct_as_groups(plan)?;
         let state = self.context.state();
         let plan = state.optimize(&plan).map_err(bind_error)?;
         state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
