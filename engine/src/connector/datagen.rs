@@ -5,7 +5,6 @@
 //! (between min and max, or of `length` characters), `.null_rate` the share of NULLs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int16Array, Int32Array,
@@ -14,7 +13,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, SchemaRef, TimeUnit};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::nexmark::{MOST_ROWS, Pace};
+use super::nexmark::{MOST_ROWS, Pace, reach};
 use super::options::{Opts, suggest};
 use super::types::{batch, project, sql_name};
 use super::{Options, Polled, SourceConnector, Split, SplitReader, scalar};
@@ -400,20 +399,10 @@ struct DatagenReader {
 impl SplitReader for DatagenReader {
     fn poll(&mut self, max_rows: usize, until: Option<u64>) -> Result<Polled> {
         let end = self.end.unwrap_or(MAX_ROWS);
-        if self.next >= end {
-            return Ok(Polled::End);
-        }
-        // What is read up to a known offset was made before: it need not wait again.
-        let stop = match (until, &self.pace) {
-            (Some(u), _) => u.min(end),
-            (None, Some(p)) => p.due().min(end),
-            (None, None) => end,
+        let stop = match reach(self.pace.as_ref(), self.next, end, until) {
+            Ok(stop) => stop,
+            Err(nothing) => return Ok(nothing),
         };
-        if self.next >= stop {
-            let wait =
-                if until.is_some() { Duration::ZERO } else { self.pace.as_ref().map_or(Duration::ZERO, Pace::wait) };
-            return Ok(Polled::Pending(wait));
-        }
         self.rows.clear();
         let most = max_rows.clamp(1, MOST_ROWS);
         while self.next < stop && self.rows.len() < most {

@@ -444,6 +444,25 @@ impl Pace {
     }
 }
 
+/// The number below which a reader that stands at `next` may read now, of those below `end`; what it
+/// answers if there is none.
+pub(super) fn reach(pace: Option<&Pace>, next: u64, end: u64, until: Option<u64>) -> std::result::Result<u64, Polled> {
+    if next >= end {
+        return Err(Polled::End);
+    }
+    // What is read up to a known offset was made before: it need not wait again.
+    let stop = match (until, pace) {
+        (Some(u), _) => u.min(end),
+        (None, Some(p)) => p.due().min(end),
+        (None, None) => end,
+    };
+    if next >= stop {
+        let wait = if until.is_some() { Duration::ZERO } else { pace.map_or(Duration::ZERO, Pace::wait) };
+        return Err(Polled::Pending(wait));
+    }
+    Ok(stop)
+}
+
 struct NexmarkReader {
     maker: Maker,
     part: u64,
@@ -456,20 +475,10 @@ struct NexmarkReader {
 impl SplitReader for NexmarkReader {
     fn poll(&mut self, max_rows: usize, until: Option<u64>) -> Result<Polled> {
         let end = self.end.unwrap_or(MAX_EVENTS);
-        if self.next >= end {
-            return Ok(Polled::End);
-        }
-        // What is read up to a known offset was made before: it need not wait again.
-        let stop = match (until, &self.pace) {
-            (Some(u), _) => u.min(end),
-            (None, Some(p)) => p.due().min(end),
-            (None, None) => end,
+        let stop = match reach(self.pace.as_ref(), self.next, end, until) {
+            Ok(stop) => stop,
+            Err(nothing) => return Ok(nothing),
         };
-        if self.next >= stop {
-            let wait =
-                if until.is_some() { Duration::ZERO } else { self.pace.as_ref().map_or(Duration::ZERO, Pace::wait) };
-            return Ok(Polled::Pending(wait));
-        }
         // Even when few events are of this kind, a poll stays short.
         let most = max_rows.clamp(1, MOST_ROWS);
         let stop = stop.min(self.next.saturating_add(2 * ROUND * self.parts * most as u64));
