@@ -22,15 +22,15 @@ slt *PATHS="sql-tests/slt":
 
 # The queries of TPC-H, kept up to date, against batch.
 tpch:
-    cargo test --workspace --test tpch
+    cargo test --workspace --test suites tpch::
 
 # The queries of Nexmark, kept up to date, against batch.
 nexmark:
-    cargo test --workspace --test nexmark
+    cargo test --workspace --test suites nexmark::
 
 # Random queries under random changes, against batch; SPATE_SEEDS=FIRST..LAST chooses them.
 random:
-    cargo test --workspace --test random
+    cargo test --workspace --test suites random::
 
 # The tour of the README.
 tour:
@@ -42,7 +42,7 @@ bench *ARGS:
 
 # 10,000 random queries, then the whole test suite again and again, until it fails or N rounds are over.
 soak N="20":
-    SPATE_SEEDS=10000 cargo test --workspace --test random
+    SPATE_SEEDS=10000 cargo test --workspace --test suites random::
     for i in $(seq {{N}}); do echo "round $i"; cargo test --workspace --quiet || exit 1; done
 
 # Licences and advisories of dependencies (needs cargo-deny).

@@ -1,6 +1,5 @@
 //! Temporal filters by the clock: one that the test moves, and the real one while nothing else
 //! happens.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

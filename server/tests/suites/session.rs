@@ -1,5 +1,4 @@
 //! A session end to end, in one process.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use arrow::util::pretty::pretty_format_batches;
 use futures::TryStreamExt;

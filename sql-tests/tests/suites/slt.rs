@@ -2,7 +2,6 @@
 //! end of a file its views are compared with their queries in batch.
 //!
 //! `SPATE_SLT=window` runs only the files whose path has that in it.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Random queries under random changes: at parallelism 1, 2 and 5 every view equals its query in
 //! batch, and two runs of one plan put out the same changes. `SPATE_SEEDS=FIRST..LAST` and
 //! `SPATE_SEEDS=COUNT` choose other seeds; one seed is one query.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use spate_sql_tests::dml::{Dml, TABLES};
 use spate_sql_tests::driver::{Answer, Change, Driver};

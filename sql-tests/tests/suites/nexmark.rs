@@ -1,6 +1,5 @@
 //! The Nexmark queries as materialized views: over the generator's endless streams read to an end,
 //! and over tables that change at random; each must equal its query in batch.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

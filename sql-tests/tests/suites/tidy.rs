@@ -1,7 +1,6 @@
 //! House rules that the compiler does not check: which crate may use which, a `//!` line in every
 //! file, file length, no `unwrap`, wall clock or unfinished code outside the places for it, and
 //! no links in the documents that lead nowhere.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! Every shape of query that the planner lowers, kept up to date under random changes with
 //! one task and with three, and compared with its batch result.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use spate_server::{Engine, EngineConfig, Outcome, Session};
 

@@ -1,6 +1,5 @@
 //! The tour of the README, statement by statement, with the results that it promises; and what it
 //! relies on: windows over a table with a watermark.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

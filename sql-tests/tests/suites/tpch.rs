@@ -1,6 +1,5 @@
 //! The 22 queries of TPC-H as materialized views: after loading, after random changes of every
 //! table, after orders came and went, each must equal its query in batch.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
 

@@ -2,9 +2,7 @@
 //! every epoch must put out exactly what an undisturbed run puts out.
 //!
 //! `SPATE_SIM_SEED=n` runs one seed; `SPATE_SIM_SEEDS=n` runs so many.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "sim/data.rs"]
 mod data;
 
 use std::collections::{BTreeMap, BTreeSet};

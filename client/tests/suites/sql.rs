@@ -1,5 +1,4 @@
 //! The `spate` command running SQL.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! The `spate` command as a process: usage, help, exit codes.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

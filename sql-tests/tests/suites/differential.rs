@@ -3,7 +3,6 @@
 //!
 //! `SPATE_SEED=n` runs that seed, `SPATE_SEEDS=n` so many (without a limit of time),
 //! `SPATE_STEPS=n` sets the statements of a run. A failure prints its seed and all statements.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 use std::time::{Duration, Instant};
 

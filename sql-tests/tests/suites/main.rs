@@ -1,0 +1,13 @@
+//! Every suite of the workspace in one binary, since linking takes longer than most of them run:
+//! `cargo test --workspace --test suites NAME::` runs one.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
+
+mod differential;
+mod nexmark;
+mod random;
+mod sim;
+mod slt;
+mod temporal;
+mod tidy;
+mod tour;
+mod tpch;
