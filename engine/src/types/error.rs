@@ -68,6 +68,13 @@ impl SpateError {
         self
     }
 
+    /// The same without its place, which was in another text.
+    #[must_use]
+    pub fn without_position(mut self) -> Self {
+        self.0.position = None;
+        self
+    }
+
     /// Puts `prefix: ` before the message.
     #[must_use]
     pub fn context(mut self, prefix: impl fmt::Display) -> Self {

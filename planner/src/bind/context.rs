@@ -134,7 +134,7 @@ impl ContextProvider for Context<'_> {
         let views: Vec<ObjectId> = self.views.iter().copied().chain([relation.id]).collect();
         let plan = super::plan_query(self.resolver, &query, self.continuous, &views).map_err(|e| {
             // Positions inside the view's text would mislead: leave them out.
-            let e = super::errors::without_position(&super::bind_error(e));
+            let e = super::bind_error(e).without_position();
             let full = format!("view \"{}\"", relation.display_name());
             if e.message().starts_with("view \"") { e } else { e.context(full) }
         })?;

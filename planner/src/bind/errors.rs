@@ -5,6 +5,7 @@ use arrow::error::ArrowError;
 use datafusion_common::{Column, DataFusionError, SchemaError};
 use spate_engine::types::error::{ErrorKind, SpateError};
 
+use super::wording::in_sql_types;
 use crate::sql::did_you_mean;
 
 /// Turns a planning error into ours.
@@ -24,15 +25,6 @@ pub fn bind_error(e: DataFusionError) -> SpateError {
             error.at(line, column)
         }
         _ => error,
-    }
-}
-
-/// The same error without its place (it was in another text).
-pub(super) fn without_position(e: &SpateError) -> SpateError {
-    let plain = SpateError::new(e.kind(), e.message());
-    match e.hint() {
-        Some(hint) => plain.with_hint(hint),
-        None => plain,
     }
 }
 
@@ -83,6 +75,10 @@ pub(super) fn is_repeated_name(e: &DataFusionError) -> bool {
 }
 
 fn translate(e: &DataFusionError) -> SpateError {
+    // These come in errors of several kinds, with all signatures and types in Arrow's words.
+    if let Some(error) = super::wording::mismatch(&e.strip_backtrace()) {
+        return error;
+    }
     match root(e) {
         DataFusionError::SchemaError(inner, _) => schema_error(inner),
         DataFusionError::Plan(message) if message.starts_with("Invalid function '") => {
@@ -97,15 +93,19 @@ fn translate(e: &DataFusionError) -> SpateError {
             SpateError::new(ErrorKind::Type, "two columns of a SELECT list have the same name")
                 .with_hint("give them different names with AS")
         }
-        DataFusionError::Plan(message) => SpateError::new(ErrorKind::Type, lower_first(first_line(message))),
+        DataFusionError::Plan(message) => {
+            SpateError::new(ErrorKind::Type, lower_first(&in_sql_types(first_line(message))))
+        }
         DataFusionError::NotImplemented(message) => {
             // Some of these go on with a dump of the syntax tree.
             let line = first_line(message);
             let said = line.find(" {").map_or(line, |i| &line[..i]);
-            SpateError::unsupported(format!("not supported yet: {}", lower_first(said)))
+            SpateError::unsupported(format!("not supported yet: {}", lower_first(&in_sql_types(said))))
         }
         DataFusionError::ArrowError(a, _) => arrow_error(a),
-        DataFusionError::Execution(message) => SpateError::new(ErrorKind::Evaluation, lower_first(first_line(message))),
+        DataFusionError::Execution(message) => {
+            SpateError::new(ErrorKind::Evaluation, lower_first(&in_sql_types(first_line(message))))
+        }
         other => {
             let message = other.strip_backtrace();
             let kind = match other {
@@ -128,7 +128,7 @@ fn arrow_error(e: &ArrowError) -> SpateError {
         | ArrowError::ArithmeticOverflow(m) => m,
         other => return SpateError::from(DataFusionError::from(ArrowError::ComputeError(other.to_string()))),
     };
-    SpateError::new(ErrorKind::Evaluation, lower_first(first_line(message)))
+    SpateError::new(ErrorKind::Evaluation, lower_first(&in_sql_types(first_line(message))))
 }
 
 fn schema_error(e: &SchemaError) -> SpateError {
@@ -152,7 +152,12 @@ fn schema_error(e: &SchemaError) -> SpateError {
             SpateError::new(ErrorKind::Type, format!("column reference \"{}\" is ambiguous", field.name))
                 .with_hint("put the table's name or alias before it")
         }
-        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
+        SchemaError::DuplicateQualifiedField { qualifier, name } => SpateError::new(
+            ErrorKind::Type,
+            format!("two tables called \"{}\" have a column \"{name}\"", qualifier.table()),
+        )
+        .with_hint("give one of them another name with AS"),
+        SchemaError::DuplicateUnqualifiedField { name } => {
             SpateError::new(ErrorKind::Type, format!("column \"{name}\" is specified more than once"))
                 .with_hint("give the columns different names with AS")
         }

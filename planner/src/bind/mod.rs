@@ -24,6 +24,7 @@ pub(crate) mod session;
 mod sql_functions;
 mod types;
 mod windows;
+mod wording;
 mod work_table;
 
 use std::any::Any;

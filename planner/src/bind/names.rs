@@ -2,6 +2,7 @@
 //! function, a cast like what it casts, CASE `case`. Where that would make two columns of one
 //! list alike, and for all other expressions, the name stays the expression's text.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ fn mark_body(set: &mut SetExpr, changed: &mut bool) {
 }
 
 fn mark_list(items: &mut [SelectItem], changed: &mut bool) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: HashSet<String> = HashSet::new();
     let wild = items.iter().any(|i| matches!(i, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
     for (n, item) in items.iter_mut().enumerate() {
         let (expr, name, aliased) = match item {
@@ -62,7 +63,7 @@ fn mark_list(items: &mut [SelectItem], changed: &mut bool) {
             *item = SelectItem::ExprWithAlias { expr, alias: ast::Ident::with_quote('"', format!("{name}{MARK}{n}")) };
             *changed = true;
         } else {
-            seen.push(name);
+            seen.insert(name);
         }
     }
 }
@@ -135,6 +136,10 @@ fn name_of(e: &Expr) -> Option<String> {
         Expr::Function(f) => f.name.0.last().and_then(|p| p.as_ident()).map(crate::sql::fold),
         Expr::Cast { expr, .. } => name_of(expr),
         Expr::Nested(inner) => name_of(inner),
+        Expr::CompoundFieldAccess { access_chain, .. } => match access_chain.last() {
+            Some(ast::AccessExpr::Dot(Expr::Identifier(field))) => Some(crate::sql::fold(field)),
+            _ => None,
+        },
         Expr::AtTimeZone { .. } => Some("timezone".to_owned()),
         Expr::Case { .. } => Some("case".to_owned()),
         Expr::Extract { .. } => Some("extract".to_owned()),

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::sqlparser::ast::{self, Expr, Spanned, Value, VisitMut, VisitorMut};
+use datafusion_sql::sqlparser::ast::{self, AccessExpr, Expr, Spanned, Value, VisitMut, VisitorMut};
 use spate_engine::types::error::{Result, SpateError};
 
 use super::check::at_span;
@@ -41,6 +41,10 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
         Expr::AtTimeZone { timestamp, time_zone } => {
             Some(call(TIMEZONE, [time_zone.as_ref().clone(), timestamp.as_ref().clone()])?)
         }
+        // `(e).field`, as composite types are read.
+        Expr::CompoundFieldAccess { root, access_chain } if !matches!(**root, Expr::Identifier(_)) => {
+            Some(field_access(root, access_chain)?)
+        }
         Expr::Function(f) if is_named(f, "to_timestamp") => match arguments(f) {
             Some([text, pattern]) => Some(call(TO_TIMESTAMP, [text, pattern])?),
             None => None,
@@ -61,6 +65,20 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
         },
         _ => None,
     })
+}
+
+fn field_access(root: &Expr, chain: &[AccessExpr]) -> Result<Expr> {
+    let mut e = root.clone();
+    for access in chain {
+        e = match access {
+            AccessExpr::Dot(Expr::Identifier(field)) => {
+                let name = Expr::Value(Value::SingleQuotedString(crate::sql::fold(field)).into());
+                call("get_field", [e, name])?
+            }
+            other => Expr::CompoundFieldAccess { root: Box::new(e), access_chain: vec![other.clone()] },
+        };
+    }
+    Ok(e)
 }
 
 fn text_literal(e: &Expr) -> Option<&str> {

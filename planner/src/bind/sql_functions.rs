@@ -242,6 +242,6 @@ pub fn check_function(function: &SqlFunction, resolver: &dyn Resolver) -> Result
     let schema = Arc::new(Schema::new(fields));
     let mode = super::BindMode::AdHoc;
     super::bind_columns(&function.name, &schema, &[(&body, &function.returns)], &mode)
-        .map_err(|e| super::errors::without_position(&e))
+        .map_err(SpateError::without_position)
         .map(|_| ())
 }

@@ -7,6 +7,7 @@ pub mod dialect;
 pub mod error;
 pub mod options;
 mod parser;
+mod place;
 pub mod split;
 pub mod statement;
 pub mod types;
@@ -20,6 +21,7 @@ use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
 pub use dialect::{DIALECT, SpateDialect, partition_argument, table_argument};
 pub use error::did_you_mean;
+pub use place::place_of;
 pub use split::{is_complete, split};
 pub use statement::{Name, Options, Parsed, Statement};
 

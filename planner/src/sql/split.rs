@@ -33,7 +33,7 @@ pub(super) struct Tokens {
     bytes: Vec<Range<usize>>,
 }
 
-fn tokenize(text: &str) -> std::result::Result<Vec<TokenWithSpan>, TokenizerError> {
+pub(super) fn tokenize(text: &str) -> std::result::Result<Vec<TokenWithSpan>, TokenizerError> {
     Tokenizer::new(&DIALECT, text).tokenize_with_location()
 }
 
@@ -116,10 +116,14 @@ pub fn is_complete(text: &str) -> bool {
 /// Most levels of `struct<…>`, `array<…>` and `map<…>` in a type.
 const MAX_TYPE_DEPTH: usize = 16;
 
+/// Most CASEs within each other; the parser takes one level more for a syntax error.
+const MAX_CASE_DEPTH: usize = 45;
+
 /// Refuses chains of operators and nested types whose trees would be too deep to walk.
 pub(super) fn check_chains(slice: &Slice<'_>) -> Result<()> {
     let mut chains = vec![0usize];
     let mut angles = 0usize;
+    let mut cases = 0usize;
     let mut before = &Token::EOF;
     for t in slice.tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))) {
         let opens_type = t.token == Token::Lt
@@ -133,6 +137,14 @@ pub(super) fn check_chains(slice: &Slice<'_>) -> Result<()> {
             continue;
         }
         match &t.token {
+            Token::Word(w) if w.keyword == Keyword::END => cases = cases.saturating_sub(1),
+            Token::Word(w) if w.keyword == Keyword::CASE => {
+                bump(&mut chains, t)?;
+                cases += 1;
+                if cases > MAX_CASE_DEPTH {
+                    return Err(error::too_deep((t.span.start.line, t.span.start.column)));
+                }
+            }
             Token::Gt | Token::ShiftRight if angles > 0 => {
                 angles = angles.saturating_sub(if t.token == Token::Gt { 1 } else { 2 });
             }
@@ -179,7 +191,6 @@ pub(super) fn check_chains(slice: &Slice<'_>) -> Result<()> {
                         | Keyword::EXCEPT
                         | Keyword::INTERSECT
                         | Keyword::JOIN
-                        | Keyword::CASE
                         | Keyword::IS
                 ) =>
             {

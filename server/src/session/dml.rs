@@ -272,21 +272,12 @@ pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Resu
         let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
         return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
     }
-    if let (DataType::Utf8, DataType::Binary) = (array.data_type(), to) {
-        let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
-        let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
-        return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
-    }
-    if let (DataType::Utf8, DataType::Binary) = (array.data_type(), to) {
-        let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
-        let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
-        return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
-    }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
     cast_with_options(array, to, &options).map(|a| canonical(&a)).map_err(|e| {
         let from = spate_planner::sql::types::display(array.data_type());
         let to = spate_planner::sql::types::display(to);
-        SpateError::new(ErrorKind::Type, format!("column \"{column}\" is of type {to}, the value is {from}: {e}"))
+        let why = spate_planner::bind::bind_error(e.into());
+        SpateError::new(ErrorKind::Type, format!("column \"{column}\" is of type {to}, the value is {from}: {why}"))
     })
 }
 

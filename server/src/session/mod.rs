@@ -136,7 +136,10 @@ impl Session {
         let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(cancelled()),
-            r = self.run(parsed.statement, &parsed.text) => r?,
+            r = self.run(parsed.statement, &parsed.text) => r.map_err(|e| match (e.position(), sql::place_of(text, &e)) {
+                (None, Some((line, column))) => e.at(line, column),
+                _ => e,
+            })?,
         };
         Ok(match outcome {
             Outcome::Rows(rows) => Outcome::Rows(RowStream { stream: stop_on(cancel, rows.stream), ..rows }),

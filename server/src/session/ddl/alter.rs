@@ -10,7 +10,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{self, VisitMut, VisitorMut};
-use futures::TryStreamExt;
 use spate_engine::plan::{ObjectId, WatermarkSpec};
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query, relations_of};
@@ -22,7 +21,6 @@ use spate_planner::sql::{did_you_mean, fold, parse_one, parse_query};
 
 use super::table::check_generated;
 use crate::session::Session;
-use crate::session::dml::cast_column;
 use crate::session::resolver::Names;
 
 /// Other columns for a table.
@@ -143,22 +141,11 @@ impl Session {
         let value = match (&column.default, &column.generated) {
             (_, Some(_)) => None,
             (None, None) => Some(new_null_array(&column.data_type, 1)),
-            (Some(d), None) => {
-                let query = parse_query(&format!("SELECT {d}"))?;
-                let plan = {
-                    let names = Names::new(&self.engine, &self.variables.search_path);
-                    bind_query(&names, &query, &BindMode::AdHoc)?
-                };
-                let rows = self.select_plan(plan, &Default::default()).await?;
-                let batches: Vec<RecordBatch> = rows.stream.try_collect().await?;
-                let one = batches.iter().find(|b| b.num_rows() == 1).map(|b| b.column(0).clone());
-                let one = one.ok_or_else(|| SpateError::internal("a default without a value"))?;
-                Some(cast_column(&one, &column.data_type, &column.name)?)
-            }
+            (Some(_), None) => self.default_value(column).await?.map(|(value, _)| value),
         };
         let what = format!("add column \"{}\" to {}", column.name, object.display());
         let from = (0..n).map(Some).chain([None]).collect();
-        let called = self.check_defaults(&details)?;
+        let called = self.check_defaults(&details).await?;
         Ok(Columns { details, called, from, value, what })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use futures::TryStreamExt;
@@ -21,6 +21,7 @@ use spate_planner::sql::{parse_query, quote, types};
 
 use super::{Planned, format_spec, quoted, renamed};
 use crate::session::Session;
+use crate::session::dml::cast_column;
 use crate::session::resolver::Names;
 use crate::worker::TableClose;
 
@@ -97,7 +98,7 @@ impl Session {
                 Some(WatermarkSpec { column, delay_us: w.delay_us })
             }
         };
-        let called = self.check_defaults(&details)?;
+        let called = self.check_defaults(&details).await?;
         let (id, schema_name, name) = room.object(&engine);
         let append_only = create.source || create.append_only || (connector.is_some() && key.is_none());
         let relation = Relation {
@@ -328,22 +329,39 @@ impl Session {
         self.finish_create(id, started, bounded).await
     }
 
-    /// Checks that defaults can be computed.
+    /// Checks that defaults can be computed and fit their columns, by doing so once.
     /// Gives the functions that they call.
-    pub(super) fn check_defaults(&self, details: &TableDetails) -> Result<Vec<ObjectId>> {
+    pub(super) async fn check_defaults(&self, details: &TableDetails) -> Result<Vec<ObjectId>> {
         let mut called = Vec::new();
         for c in &details.columns {
-            if let Some(d) = &c.default {
-                let query = parse_query(&format!("SELECT {d}"))?;
-                let names = Names::new(&self.engine, &self.variables.search_path);
-                bind_query(&names, &query, &BindMode::AdHoc)
-                    .map_err(|e| e.context(format!("default of column \"{}\"", c.name)))?;
-                called.extend(names.named());
-            }
+            called.extend(self.default_value(c).await?.map(|(_, called)| called).unwrap_or_default());
         }
         called.sort_unstable();
         called.dedup();
         Ok(called)
+    }
+
+    /// What the default of a column gives now, as one row, and the functions that it calls.
+    pub(super) async fn default_value(&self, column: &TableColumn) -> Result<Option<(ArrayRef, Vec<ObjectId>)>> {
+        let Some(d) = &column.default else { return Ok(None) };
+        let given = async {
+            let query = parse_query(&format!("SELECT {d}"))?;
+            let (plan, called) = {
+                let names = Names::new(&self.engine, &self.variables.search_path);
+                (bind_query(&names, &query, &BindMode::AdHoc)?, names.named())
+            };
+            let rows = self.select_plan(plan, &BTreeMap::new()).await?;
+            let batches: Vec<RecordBatch> = rows.stream.try_collect().await?;
+            match batches.iter().find(|b| b.num_rows() == 1) {
+                Some(one) => Ok((cast_column(one.column(0), &column.data_type, &column.name)?, called)),
+                None => Err(SpateError::internal("a default without a value")),
+            }
+        };
+        match given.await {
+            Ok(given) => Ok(Some(given)),
+            // The place would be one in the default's text, not in the statement's.
+            Err(e) => Err(e.without_position().context(format!("default of column \"{}\"", column.name))),
+        }
     }
 }
 
