@@ -19,7 +19,7 @@ use spate_engine::types::{Result, SpateError};
 pub fn nexmark(dir: &Path, events: u64) -> Result<PathBuf> {
     let out = dir.join(format!("nexmark-{events}"));
     if !out.join("bid.parquet").exists() {
-        generate_nexmark(&out, events, Format::Parquet, 0, &mut |_, _| {})?;
+        generate_nexmark(&out, events, Format::Parquet, 0, &mut |_, _| std::ops::ControlFlow::Continue(()))?;
     }
     Ok(out)
 }

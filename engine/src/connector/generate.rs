@@ -1,6 +1,7 @@
 //! Data sets as files.
 
 use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
@@ -121,16 +122,16 @@ fn failed(path: &Path, e: &dyn std::fmt::Display) -> SpateError {
 /// Writes the first `events` Nexmark events of a seed to `person`, `auction` and `bid` files in
 /// `out_dir`, which is made if need be. The rows are those of `connector = 'nexmark'` with the
 /// same seed. Each file appears under its name only when it is whole; memory does not grow with
-/// `events`. `progress` gets events done and in all.
+/// `events`. `progress` gets events done and in all, and may ask to stop; then nothing is left behind.
 ///
 /// # Errors
-/// A seed beyond 1,000,000,000, or files that cannot be written.
+/// A seed beyond 1,000,000,000, files that cannot be written, `Cancelled` if asked to stop.
 pub fn generate_nexmark(
     out_dir: &Path,
     events: u64,
     format: Format,
     seed: u64,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<Vec<PathBuf>> {
     if seed > super::nexmark::MAX_SEED {
         return Err(SpateError::invalid(format!("seed must be at most {}, not {seed}", super::nexmark::MAX_SEED)));
@@ -153,7 +154,9 @@ pub fn generate_nexmark(
             }
         }
         done = stop;
-        progress(done, events);
+        if progress(done, events).is_break() {
+            return Err(SpateError::new(ErrorKind::Cancelled, "cancelled"));
+        }
     }
     tables.into_iter().map(TableFile::finish).collect()
 }

@@ -54,6 +54,14 @@ fn nexmark(table: &str, events: &str, seed: &str) -> Arc<dyn SourceConnector> {
 
 /// The crate's own generator is the oracle for ours.
 #[test]
+fn generating_can_be_stopped_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = generate_nexmark(dir.path(), 100_000, Format::Json, 5, &mut |_, _| ControlFlow::Break(()));
+    assert_eq!(stop.unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn nexmark_bids_are_those_of_the_crate() {
     let config = NexmarkConfig { base_time: 1_436_918_400_000, ..NexmarkConfig::default() };
     let bids = nexmark("bid", "5000", "0");
@@ -259,7 +267,11 @@ fn generated_files_hold_what_the_source_gives() {
     let dir = tempfile::tempdir().unwrap();
     for format in [Format::Parquet, Format::Json, Format::Csv] {
         let mut last = (0, 0);
-        let files = generate_nexmark(dir.path(), 3000, format, 5, &mut |done, of| last = (done, of)).unwrap();
+        let files = generate_nexmark(dir.path(), 3000, format, 5, &mut |done, of| {
+            last = (done, of);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert_eq!(last, (3000, 3000));
         assert_eq!(files.len(), 3);
         for (file, table) in files.iter().zip(["person", "auction", "bid"]) {

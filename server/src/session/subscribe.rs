@@ -145,6 +145,11 @@ impl State {
 
     /// Goes on after an epoch that the subscriber has.
     fn go_on(&mut self, epoch: Epoch) -> Result<()> {
+        let visible = self.engine.worker.visible();
+        if epoch > visible {
+            return Err(SpateError::invalid(format!("epoch {epoch} has not been reached; the newest is {visible}"))
+                .with_hint("name the last epoch that you have received; epochs count anew after a start"));
+        }
         self.next = epoch + 1;
         // Fails if the epoch is no longer kept.
         if epoch < self.store.complete() {

@@ -375,35 +375,38 @@ impl Worker {
 
     /// Stops what failed, and what depended on it. Runs on the timer, never inside a task's step.
     fn bury(&self) {
-        let failed = std::mem::take(&mut *self.failed.lock());
-        for failure in failed {
-            let mut todo = vec![failure];
+        let mut todo = std::mem::take(&mut *self.failed.lock());
+        if todo.is_empty() {
+            return;
+        }
+        let mut stopped = Vec::new();
+        {
+            // All at once, so that nobody sees a job go on whose input has failed.
+            let mut jobs = self.jobs.lock();
             while let Some((id, error)) = todo.pop() {
-                let mut tasks = None;
-                {
-                    let mut jobs = self.jobs.lock();
-                    let Some(job) = jobs.get_mut(&id) else { continue };
-                    if job.status.error.is_none() {
-                        job.status.error = Some(error.clone());
-                        tasks = job.tasks.take();
-                    }
-                    if let Some(kept) = job.keeps {
-                        let name = job.status.name.clone();
-                        for (other, j) in jobs.iter() {
-                            if j.reads.contains(&kept) && j.status.error.is_none() {
-                                let e = error.clone().context(format!("its input {name} has failed"));
-                                todo.push((*other, e));
-                            }
+                let Some(job) = jobs.get_mut(&id) else { continue };
+                if job.status.error.is_none() {
+                    job.status.error = Some(error.clone());
+                    stopped.push((id, job.tasks.take()));
+                }
+                if let Some(kept) = job.keeps {
+                    let name = job.status.name.clone();
+                    for (other, j) in jobs.iter() {
+                        if j.reads.contains(&kept) && j.status.error.is_none() {
+                            let e = error.clone().context(format!("its input {name} has failed"));
+                            todo.push((*other, e));
                         }
                     }
                 }
-                if let Some(mut t) = tasks {
-                    t.stop(self.executor.as_ref());
-                }
-                self.drive(|c, now| c.remove_job(id, now));
-                self.changed();
             }
         }
+        for (id, tasks) in stopped {
+            if let Some(mut t) = tasks {
+                t.stop(self.executor.as_ref());
+            }
+            self.drive(|c, now| c.remove_job(id, now));
+        }
+        self.changed();
     }
 
     /// Stops everything.

@@ -1,9 +1,13 @@
 //! `spate generate`: data sets to files.
 
 use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use spate_engine::connector::generate::{Format, generate_nexmark};
+use spate_engine::types::{ErrorKind, Result};
 
 use crate::args::{DataSet, FileFormat, GenerateArgs, NexmarkArgs};
 
@@ -26,7 +30,12 @@ fn nexmark(args: &NexmarkArgs) -> u8 {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent}%  {human_pos} events  {per_sec}  {eta} left") {
         bar.set_style(style);
     }
-    let result = generate_nexmark(&args.out, args.events, format, args.seed, &mut |done, _| bar.set_position(done));
+    let result = stop_on_interrupt().and_then(|stop| {
+        generate_nexmark(&args.out, args.events, format, args.seed, &mut |done, _| {
+            bar.set_position(done);
+            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
     bar.finish_and_clear();
     match result {
         Ok(files) => {
@@ -38,7 +47,20 @@ fn nexmark(args: &NexmarkArgs) -> u8 {
         }
         Err(e) => {
             crate::report(&e);
-            crate::FAILURE
+            if e.kind() == ErrorKind::Cancelled { crate::INTERRUPTED } else { crate::FAILURE }
         }
     }
+}
+
+/// A flag that Ctrl-C sets, so that files half written are removed.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let flag = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(stop)
 }

@@ -130,6 +130,7 @@ impl Session {
         let projection: Vec<usize> = (0..columns.len()).collect();
         for split in connector.splits(true, 1)? {
             let mut reader = connector.open(&split, split.start, &projection)?;
+            let mut before = 0;
             loop {
                 match reader.poll(8192, None)? {
                     Polled::Batch { rows, dead, .. } => {
@@ -138,6 +139,13 @@ impl Session {
                             engine.worker.file_dead_letters(&name, dead);
                             failed?;
                         }
+                        for (array, column) in rows.columns().iter().zip(&columns) {
+                            check_not_null(array, schema.field(*column), &table).map_err(|e| {
+                                let null = (0..array.len()).find(|i| array.is_null(*i)).unwrap_or_default();
+                                e.context(format!("row {} of {}", before + null + 1, split.id))
+                            })?;
+                        }
+                        before += rows.num_rows();
                         batches.push(rows);
                         tokio::task::yield_now().await;
                     }
