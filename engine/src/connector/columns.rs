@@ -109,12 +109,13 @@ impl RowBuilder {
         self.bytes += bytes;
     }
 
-    /// Adds a row: `value(i)` for each column. `letter` makes a dead letter of an error.
+    /// Adds a row: `value(i)` for each column. `letter` makes a dead letter of an error. Gives
+    /// whether the row is good.
     pub(super) fn push<'v>(
         &mut self,
         mut value: impl FnMut(usize) -> Value<'v>,
         letter: impl FnOnce(String) -> DeadLetter,
-    ) {
+    ) -> bool {
         let mut error: Option<String> = None;
         for (i, (col, field)) in self.cols.iter_mut().zip(self.schema.fields()).enumerate() {
             // A row that is lost already is filled up, to be filtered out.
@@ -129,11 +130,18 @@ impl RowBuilder {
                 error = Some(mismatch(field, &v.describe()));
             }
         }
+        let good = error.is_none();
         if let Some(e) = error {
             self.bad.push(self.rows);
             self.dead.push(letter(e));
         }
         self.rows += 1;
+        good
+    }
+
+    /// Takes back a good row, whose record turned out to be bad further on.
+    pub(super) fn take_back(&mut self, row: usize) {
+        self.bad.push(row);
     }
 
     /// The rows and dead letters; the builder is empty afterwards.

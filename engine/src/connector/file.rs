@@ -11,9 +11,10 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
+use super::change::{ChangeDecoder, with_change};
 use super::columns::{RowBuilder, can_spoil};
 use super::csv::{CsvDecoder, CsvOptions, Fields, header_of};
-use super::format::{Encoding, FormatSpec};
+use super::format::{Encoding, Envelope, FormatSpec};
 use super::json::JsonDecoder;
 use super::lines::{FileId, Lines, Style, io_error};
 use super::options::{Opts, suggest};
@@ -32,6 +33,8 @@ const MAX_RECORD_BYTES: u64 = 16 << 20;
 pub(super) struct FileSource {
     place: Place,
     encoding: Encoding,
+    /// Changes by key, and the columns of the rows that they are about.
+    changes: Option<(Envelope, SchemaRef)>,
     schema: SchemaRef,
     csv: CsvOptions,
     watch: bool,
@@ -56,9 +59,11 @@ impl FileSource {
         options: &Options,
         format: Option<&FormatSpec>,
         declared: Option<SchemaRef>,
+        key: &[usize],
         base_dir: &Path,
     ) -> Result<Self> {
         let opts = Opts::new("file", options, OPTIONS, &[])?;
+        let envelope = format.map_or(Ok(Envelope::Plain), FormatSpec::envelope)?;
         let given = opts.required("path")?;
         let given = given.strip_prefix("file://").unwrap_or(given);
         if let Some((scheme, _)) = given.split_once("://") {
@@ -87,6 +92,7 @@ impl FileSource {
         let mut source = Self {
             place,
             encoding,
+            changes: None,
             schema: Arc::new(arrow::datatypes::Schema::empty()),
             csv,
             watch,
@@ -96,7 +102,15 @@ impl FileSource {
         };
         let files = source.files()?;
         source.schema = match declared {
+            Some(s) if envelope != Envelope::Plain => {
+                source.changes = Some((envelope, s.clone()));
+                with_change(&s, key)
+            }
             Some(s) => s,
+            None if envelope != Envelope::Plain => {
+                return Err(SpateError::invalid("columns are not inferred from records that change rows")
+                    .with_hint("declare the columns"));
+            }
             None => source.infer(&files)?,
         };
         if matches!(encoding, Encoding::Json | Encoding::Csv) {
@@ -269,6 +283,10 @@ impl SourceConnector for FileSource {
         !self.watch
     }
 
+    fn changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
     fn splits(&self, in_order: bool, _: usize) -> Result<Vec<Split>> {
         let files = self.files()?;
         let mut out = Vec::new();
@@ -311,6 +329,13 @@ impl SourceConnector for FileSource {
             Encoding::Json => {
                 let id = FileId::from_detail(&split.detail)?;
                 let lines = Lines::open(id, offset, split.end, Style::Lines, self.max_record)?;
+                if let Some((envelope, columns)) = &self.changes {
+                    if projection.len() != self.schema.fields().len() {
+                        return Err(SpateError::internal("changes by key are read with all columns"));
+                    }
+                    let rows = RowBuilder::new(self.schema.clone())?;
+                    return Ok(Box::new(TextReader::new(lines, ChangeDecoder::new(columns, *envelope), rows, split)));
+                }
                 let read = checked()?;
                 let decode = JsonDecoder::new(&read);
                 let rows = RowBuilder::new(read)?.delivering(projection.len())?;

@@ -21,7 +21,7 @@ fn options(pairs: &[(&str, &str)]) -> Options {
 fn open(dir: &Path, pairs: &[(&str, &str)], declared: Option<SchemaRef>) -> Result<Arc<dyn SourceConnector>> {
     let mut o = options(pairs);
     o.insert("connector".into(), "file".into());
-    open_source(&o, None, declared, dir, Arc::new(SystemClock::new()))
+    open_source(&o, None, declared, &[], dir, Arc::new(SystemClock::new()))
 }
 
 fn fail(dir: &Path, pairs: &[(&str, &str)], declared: Option<SchemaRef>) -> SpateError {
@@ -569,14 +569,16 @@ fn option_errors_say_what_is_right() {
     check(&[("path", "a.json"), ("format", "avro")], "must be one of json", None);
     let o = options(&[("connector", "fiel"), ("path", "a.json")]);
     let clock = Arc::new(SystemClock::new());
-    let e = open_source(&o, None, None, dir.path(), clock.clone()).err().unwrap();
+    let e = open_source(&o, None, None, &[], dir.path(), clock.clone()).err().unwrap();
     assert!(e.message().contains("no source connector \"fiel\"") && e.hint().unwrap().contains("\"file\""), "{e}");
-    let e = open_source(&Options::new(), None, None, dir.path(), clock.clone()).err().unwrap();
+    let e = open_source(&Options::new(), None, None, &[], dir.path(), clock.clone()).err().unwrap();
     assert!(e.message().contains("\"connector\""));
     let o = options(&[("connector", "file"), ("path", "a.json")]);
-    for (f, enc, named) in [("UPSERT", "JSON", "UPSERT"), ("debezium", "json", "DEBEZIUM"), ("PLAIN", "AVRO", "AVRO")] {
+    for (f, enc, named) in
+        [("UPSERT", "CSV", "UPSERT"), ("debezium", "json", "not inferred"), ("PLAIN", "AVRO", "AVRO")]
+    {
         let spec = FormatSpec { format: f.into(), encode: enc.into() };
-        let e = open_source(&o, Some(&spec), None, dir.path(), clock.clone()).err().unwrap();
+        let e = open_source(&o, Some(&spec), None, &[], dir.path(), clock.clone()).err().unwrap();
         assert!(e.message().contains(named), "{e}");
     }
 }

@@ -64,18 +64,43 @@ impl Encoding {
     }
 }
 
+/// How records speak of changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Envelope {
+    /// Every record is a row.
+    Plain,
+    /// Every record is the row of its key from now on; with `"__deleted": true` there is none.
+    Upsert,
+    /// Change events with `before`, `after` and `op`, as Debezium writes them.
+    Debezium,
+}
+
 impl FormatSpec {
-    /// The encoding, where format and encoding are ones that connectors here know.
+    /// The encoding, where it is one that connectors here know.
     pub fn encoding(&self) -> Result<Encoding> {
-        let format = self.format.to_ascii_uppercase();
         let encode = self.encode.to_ascii_uppercase();
-        if format != "PLAIN" {
-            return Err(SpateError::unsupported(format!("FORMAT {format} is not supported"))
-                .with_hint("use FORMAT PLAIN: every record is one new row"));
-        }
         Encoding::from_word(&encode).ok_or_else(|| {
             SpateError::unsupported(format!("ENCODE {encode} is not supported"))
                 .with_hint("use ENCODE JSON, CSV, PARQUET or ARROW")
         })
+    }
+
+    /// How records speak of changes. Anything but rows is for JSON.
+    pub fn envelope(&self) -> Result<Envelope> {
+        let envelope = match self.format.to_ascii_lowercase().as_str() {
+            "plain" => return Ok(Envelope::Plain),
+            "upsert" => Envelope::Upsert,
+            "debezium" => Envelope::Debezium,
+            other => return Err(SpateError::unsupported(format!("FORMAT {} is not supported", other.to_uppercase()))),
+        };
+        if self.encoding()? == Encoding::Json {
+            return Ok(envelope);
+        }
+        let (format, encode) = (self.format.to_uppercase(), self.encode.to_uppercase());
+        let hint = match envelope {
+            Envelope::Upsert => "for rows that take each other's place, FORMAT PLAIN and a PRIMARY KEY are enough",
+            _ => "use ENCODE JSON",
+        };
+        Err(SpateError::unsupported(format!("FORMAT {format} ENCODE {encode} is not supported")).with_hint(hint))
     }
 }

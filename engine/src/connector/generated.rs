@@ -46,8 +46,8 @@ impl SourceConnector for Generated {
         self.inner.bounded()
     }
 
-    fn append_only(&self) -> bool {
-        self.inner.append_only()
+    fn changes(&self) -> bool {
+        self.inner.changes()
     }
 
     fn splits(&self, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {

@@ -311,6 +311,14 @@ enum Kind {
 
 const ABSENT: Found = Found { kind: Kind::Absent, start: 0, end: 0, exact: false };
 
+/// What an object changes.
+pub(super) struct Change<'a> {
+    /// `1`: it is its key's row from now on; `-1`: there is none any more.
+    pub(super) sign: &'static str,
+    /// Columns that must have a value, and the error if they do not.
+    pub(super) required: &'a [(usize, String)],
+}
+
 /// Decodes lines into the projected columns.
 pub(super) struct JsonDecoder {
     exact: HashMap<String, usize>,
@@ -358,10 +366,27 @@ impl JsonDecoder {
 
 impl Decode for JsonDecoder {
     fn decode(&mut self, _: u64, text: &str, out: &mut RowBuilder, letter: &dyn Fn(String) -> DeadLetter) {
-        if text.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\r')) {
-            return;
+        if !is_blank(text) {
+            self.object(text, None, out, letter);
         }
+    }
+}
 
+/// Whether a line holds nothing.
+pub(super) fn is_blank(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b' ' | b'\t' | b'\r'))
+}
+
+impl JsonDecoder {
+    /// Adds one object as a row; `change`, if given, goes behind the columns, whatever the object
+    /// holds. Gives whether the row is good.
+    pub(super) fn object(
+        &mut self,
+        text: &str,
+        change: Option<&Change<'_>>,
+        out: &mut RowBuilder,
+        letter: &dyn Fn(String) -> DeadLetter,
+    ) -> bool {
         let Self { exact, folded, remembered, learning, known, found, unescaped } = self;
         found.fill(ABSENT);
         unescaped.clear();
@@ -439,9 +464,20 @@ impl Decode for JsonDecoder {
         *learning &= remembered.is_empty();
         if let Some(e) = scanned.err().or(error) {
             out.dead(letter(e));
-            return;
+            return false;
+        }
+        let width = found.len();
+        if let Some(change) = change {
+            let null = |i: &usize| found.get(*i).is_none_or(|f| matches!(f.kind, Kind::Absent | Kind::Null));
+            if let Some((_, e)) = change.required.iter().find(|(i, _)| null(i)) {
+                out.dead(letter(e.clone()));
+                return false;
+            }
         }
         let value = |i: usize| {
+            if i >= width {
+                return change.map_or(Value::Null, |c| Value::Number(c.sign));
+            }
             let f = found.get(i).copied().unwrap_or(ABSENT);
             let part = |of| str::get(of, f.start..f.end).unwrap_or_default();
             match f.kind {
@@ -454,6 +490,6 @@ impl Decode for JsonDecoder {
                 Kind::Nested => Value::Nested(part(text)),
             }
         };
-        out.push(value, letter);
+        out.push(value, letter)
     }
 }

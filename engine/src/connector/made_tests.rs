@@ -1,6 +1,7 @@
 //! Tests of the sources that make their rows, and of generated files.
 #![allow(clippy::unwrap_used)]
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use super::generate::{Format, generate_nexmark};
 use super::{Options, Polled, SourceConnector, open_source};
 use crate::env::{Clock, SystemClock};
-use crate::types::Result;
+use crate::types::{ErrorKind, Result};
 
 fn open_with(
     pairs: &[(&str, &str)],
@@ -23,7 +24,7 @@ fn open_with(
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn SourceConnector>> {
     let o: Options = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    open_source(&o, None, declared, std::path::Path::new("/"), clock)
+    open_source(&o, None, declared, &[], std::path::Path::new("/"), clock)
 }
 
 fn open(pairs: &[(&str, &str)], declared: Option<SchemaRef>) -> Result<Arc<dyn SourceConnector>> {
@@ -282,10 +283,10 @@ fn generated_files_hold_what_the_source_gives() {
                 .collect();
             let made = nexmark(table, "3000", "5");
             let clock = Arc::new(SystemClock::new());
-            let source = open_source(&o, None, Some(made.schema()), dir.path(), clock.clone()).unwrap();
+            let source = open_source(&o, None, Some(made.schema()), &[], dir.path(), clock.clone()).unwrap();
             let all: Vec<usize> = (0..made.schema().fields().len()).collect();
             assert_eq!(read(source.as_ref(), &all, 1), read(made.as_ref(), &all, 1), "{path}");
-            let inferred = open_source(&o, None, None, dir.path(), clock).unwrap();
+            let inferred = open_source(&o, None, None, &[], dir.path(), clock).unwrap();
             assert_eq!(inferred.schema(), made.schema(), "{path}");
         }
     }

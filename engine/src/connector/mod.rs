@@ -2,6 +2,7 @@
 //! trait each way.
 
 mod arrow_file;
+mod change;
 mod columns;
 mod csv;
 mod datagen;
@@ -23,6 +24,7 @@ mod parquet;
 mod registry;
 mod scalar;
 mod sink;
+mod sink_changes;
 mod sink_file;
 #[cfg(test)]
 mod sink_tests;
@@ -38,7 +40,8 @@ use arrow::datatypes::SchemaRef;
 
 use crate::types::{Delta, Epoch, Result};
 
-pub use format::{Encoding, FormatSpec};
+pub use change::CHANGE;
+pub use format::{Encoding, Envelope, FormatSpec};
 pub use nexmark::NexmarkTable;
 pub use options::OnError;
 pub use registry::{open_sink, open_source};
@@ -98,9 +101,10 @@ pub trait SourceConnector: Send + Sync {
     /// Whether the source ends.
     fn bounded(&self) -> bool;
 
-    /// Whether every row is an insertion (always true so far).
-    fn append_only(&self) -> bool {
-        true
+    /// Whether records change rows by key: then rows have one more column, [`CHANGE`], behind
+    /// those of the table, and are read with all columns.
+    fn changes(&self) -> bool {
+        false
     }
 
     /// The splits there are now. A `watch` source may name more at the next call; splits

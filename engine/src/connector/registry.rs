@@ -8,10 +8,11 @@ use arrow::datatypes::SchemaRef;
 use super::csv::CsvOptions;
 use super::datagen::DatagenSource;
 use super::file::{FileSource, csv_options, named_encoding};
-use super::format::{Encoding, FormatSpec};
+use super::format::{Encoding, Envelope, FormatSpec};
 use super::nexmark::NexmarkSource;
 use super::options::{Opts, unknown_connector};
 use super::sink::{Blackhole, Flatten, StreamSink, TextFormat, null_row};
+use super::sink_changes::Changes;
 use super::sink_file::FileSink;
 use super::{Options, SinkWriter, SourceConnector};
 use crate::env::Clock;
@@ -37,7 +38,8 @@ fn no_format(name: &str, options: &Options, format: Option<&FormatSpec>) -> Resu
 }
 
 /// Opens the source that `options` name. `declared` are the columns of the statement, if it has
-/// any; without them the source says what its columns are. Relative paths start at `base_dir`.
+/// any; without them the source says what its columns are. `key` are the columns by which records
+/// that change rows are told apart. Relative paths start at `base_dir`.
 ///
 /// # Errors
 /// An unknown connector or option, a bad or missing value, a file that is not there or does not
@@ -46,12 +48,13 @@ pub fn open_source(
     options: &Options,
     format: Option<&FormatSpec>,
     declared: Option<SchemaRef>,
+    key: &[usize],
     base_dir: &Path,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn SourceConnector>> {
     let name = connector(options, "source", SOURCES)?;
     match name {
-        "file" => Ok(Arc::new(FileSource::open(options, format, declared, base_dir)?)),
+        "file" => Ok(Arc::new(FileSource::open(options, format, declared, key, base_dir)?)),
         "nexmark" => {
             no_format(name, options, format)?;
             Ok(Arc::new(NexmarkSource::open(options, declared, clock)?))
@@ -77,9 +80,13 @@ pub fn open_sink(
     key: Option<&[usize]>,
     base_dir: &Path,
 ) -> Result<Box<dyn SinkWriter>> {
-    // The sinks here write changelogs, which need no key; upserting sinks will.
-    let _ = key;
     let name = connector(options, "sink", SINKS)?;
+    let envelope = format.map_or(Ok(Envelope::Plain), FormatSpec::envelope)?;
+    let keyed = envelope != Envelope::Plain;
+    let flatten = |changelog: bool| match envelope {
+        Envelope::Plain => Flatten::new(&schema, changelog),
+        keyed => Changes::new(keyed, &schema, key).map(Flatten::Changes),
+    };
     match name {
         "blackhole" => {
             Opts::new(name, options, &[], &[])?;
@@ -90,7 +97,7 @@ pub fn open_sink(
             let encoding = named_encoding(&opts, format)?.unwrap_or(Encoding::Json);
             let csv = csv_options(&opts, encoding)?;
             let format = text_format(name, encoding, csv)?;
-            let flatten = Flatten::new(&schema, !append_only)?;
+            let flatten = flatten(!append_only)?;
             format.check(flatten.schema())?;
             Ok(Box::new(StreamSink { out: std::io::stdout(), flatten, format, first: true }))
         }
@@ -103,19 +110,24 @@ pub fn open_sink(
             })?;
             let csv = csv_options(&opts, encoding)?;
             let changelog = opts.boolean("changelog", false)?;
-            if !append_only && !changelog {
+            if keyed && changelog {
+                return Err(opts.wrong("changelog", "is for FORMAT PLAIN"));
+            }
+            if !append_only && !changelog && !keyed {
                 return Err(SpateError::new(
                     ErrorKind::Unsupported,
                     "sink connector \"file\" cannot take rows away, and this query updates or deletes rows",
                 )
-                .with_hint("add changelog = true to write every change with a column __op, + or -"));
+                .with_hint(
+                    "add changelog = true to write every change with a column __op, + or -, or FORMAT UPSERT ENCODE JSON",
+                ));
             }
             let text = match encoding {
                 // Unused for Parquet.
                 Encoding::Parquet => TextFormat::Json,
                 other => text_format(name, other, csv)?,
             };
-            let flatten = Flatten::new(&schema, changelog)?;
+            let flatten = flatten(changelog)?;
             match encoding {
                 Encoding::Parquet => check_parquet(flatten.schema())?,
                 _ => text.check(flatten.schema())?,

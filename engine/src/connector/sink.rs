@@ -2,7 +2,7 @@
 //!
 //! An append-only sink writes plain rows. Any other writes a changelog: each row with a column
 //! `__op` in front that is `+` for a row that came and `-` for one that went; a weight of 3 is
-//! three rows.
+//! three rows. With `FORMAT UPSERT` and `FORMAT DEBEZIUM` it writes what became of each key.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use arrow::json::writer::{LineDelimited, WriterBuilder};
 
 use super::SinkWriter;
 use super::csv::CsvOptions;
+use super::sink_changes::Changes;
 use super::types::batch;
 use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError};
 
@@ -22,16 +23,23 @@ pub(super) const OP: &str = "__op";
 const STAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 
 /// Writes deltas as rows.
-pub(super) struct Flatten {
-    schema: SchemaRef,
-    changelog: bool,
+pub(super) enum Flatten {
+    /// Rows as they are, with a column of operations if anything can be taken away.
+    Rows {
+        /// The schema of what is written.
+        schema: SchemaRef,
+        /// Whether there is a column of operations.
+        changelog: bool,
+    },
+    /// Records by key.
+    Changes(Changes),
 }
 
 impl Flatten {
     /// For deltas of `schema`.
     pub(super) fn new(schema: &SchemaRef, changelog: bool) -> Result<Self> {
         if !changelog {
-            return Ok(Self { schema: schema.clone(), changelog });
+            return Ok(Self::Rows { schema: schema.clone(), changelog });
         }
         if schema.fields().iter().any(|f| f.name() == OP) {
             return Err(SpateError::invalid(format!("column \"{OP}\" is taken by the changelog"))
@@ -39,44 +47,63 @@ impl Flatten {
         }
         let op = Arc::new(Field::new(OP, DataType::Utf8, false));
         let fields: Vec<_> = std::iter::once(op).chain(schema.fields().iter().cloned()).collect();
-        Ok(Self { schema: Arc::new(Schema::new(fields)), changelog })
+        Ok(Self::Rows { schema: Arc::new(Schema::new(fields)), changelog })
     }
 
     /// The schema of the rows.
     pub(super) fn schema(&self) -> &SchemaRef {
-        &self.schema
+        match self {
+            Self::Rows { schema, .. } => schema,
+            Self::Changes(c) => c.schema(),
+        }
     }
 
-    /// The rows of a delta, each as often as its weight says.
-    pub(super) fn rows(&self, delta: &Delta) -> Result<RecordBatch> {
-        let plain = delta.weights().is_none_or(|w| w.values().iter().all(|w| *w == 1));
-        let (columns, ops): (Vec<ArrayRef>, Vec<&str>) = if plain {
-            (delta.rows().columns().to_vec(), vec!["+"; delta.num_rows()])
-        } else {
-            let mut indices: Vec<u32> = Vec::new();
-            let mut ops = Vec::new();
-            for i in 0..delta.num_rows() {
-                let weight = delta.weight(i);
-                if weight < 0 && !self.changelog {
-                    return Err(SpateError::internal("a row was taken away from an append-only sink"));
-                }
-                let row = u32::try_from(i).map_err(|_| SpateError::internal("a delta has too many rows"))?;
-                for _ in 0..weight.unsigned_abs() {
-                    indices.push(row);
-                    ops.push(if weight < 0 { "-" } else { "+" });
-                }
+    /// What an epoch's deltas give to write; nothing empty.
+    pub(super) fn epoch(&self, deltas: &[Delta]) -> Result<Vec<RecordBatch>> {
+        let (schema, changelog) = match self {
+            Self::Rows { schema, changelog } => (schema, *changelog),
+            Self::Changes(c) => return Ok(c.records(deltas)?.into_iter().collect()),
+        };
+        let mut batches = Vec::new();
+        for d in deltas.iter().filter(|d| !d.is_empty()) {
+            let rows = rows(schema, changelog, d)?;
+            if rows.num_rows() > 0 {
+                batches.push(rows);
             }
-            let taken = arrow::compute::take_record_batch(delta.rows(), &UInt32Array::from(indices))?;
-            (taken.columns().to_vec(), ops)
-        };
-        let n = ops.len();
-        let columns = if self.changelog {
-            std::iter::once(Arc::new(StringArray::from(ops)) as ArrayRef).chain(columns).collect()
-        } else {
-            columns
-        };
-        batch(&self.schema, columns, n)
+        }
+        Ok(batches)
     }
+}
+
+/// The rows of a delta, each as often as its weight says.
+fn rows(schema: &SchemaRef, changelog: bool, delta: &Delta) -> Result<RecordBatch> {
+    let plain = delta.weights().is_none_or(|w| w.values().iter().all(|w| *w == 1));
+    let (columns, ops): (Vec<ArrayRef>, Vec<&str>) = if plain {
+        (delta.rows().columns().to_vec(), vec!["+"; delta.num_rows()])
+    } else {
+        let mut indices: Vec<u32> = Vec::new();
+        let mut ops = Vec::new();
+        for i in 0..delta.num_rows() {
+            let weight = delta.weight(i);
+            if weight < 0 && !changelog {
+                return Err(SpateError::internal("a row was taken away from an append-only sink"));
+            }
+            let row = u32::try_from(i).map_err(|_| SpateError::internal("a delta has too many rows"))?;
+            for _ in 0..weight.unsigned_abs() {
+                indices.push(row);
+                ops.push(if weight < 0 { "-" } else { "+" });
+            }
+        }
+        let taken = arrow::compute::take_record_batch(delta.rows(), &UInt32Array::from(indices))?;
+        (taken.columns().to_vec(), ops)
+    };
+    let n = ops.len();
+    let columns = if changelog {
+        std::iter::once(Arc::new(StringArray::from(ops)) as ArrayRef).chain(columns).collect()
+    } else {
+        columns
+    };
+    batch(schema, columns, n)
 }
 
 /// Writes rows as text: JSON lines or CSV.
@@ -161,12 +188,9 @@ impl<W: Write + Send> SinkWriter for StreamSink<W> {
         // An epoch is written as one piece, so that a failure to encode it leaves nothing behind.
         let mut text = Vec::new();
         let mut first = self.first;
-        for d in deltas.iter().filter(|d| !d.is_empty()) {
-            let rows = self.flatten.rows(d)?;
-            if rows.num_rows() > 0 {
-                self.format.write(&rows, first, &mut text)?;
-                first = false;
-            }
+        for rows in self.flatten.epoch(deltas)? {
+            self.format.write(&rows, first, &mut text)?;
+            first = false;
         }
         self.out.write_all(&text).and_then(|()| self.out.flush()).map_err(|e| write_error(&e))?;
         self.first = first;

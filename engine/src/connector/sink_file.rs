@@ -119,13 +119,7 @@ impl SinkWriter for FileSink {
         if self.last.is_some_and(|l| epoch <= l) {
             return Ok(());
         }
-        let mut batches = Vec::new();
-        for d in deltas.iter().filter(|d| !d.is_empty()) {
-            let rows = self.flatten.rows(d)?;
-            if rows.num_rows() > 0 {
-                batches.push(rows);
-            }
-        }
+        let batches = self.flatten.epoch(deltas)?;
         if batches.is_empty() {
             return Ok(());
         }

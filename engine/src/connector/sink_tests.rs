@@ -86,7 +86,8 @@ fn file_sink_writes_each_epoch_once() {
         sink.finish().unwrap();
         // Read back by the file source.
         let o = options(&[("connector", "file"), ("path", "out")]);
-        let source = open_source(&o, None, Some(rows().schema()), dir.path(), Arc::new(SystemClock::new())).unwrap();
+        let source =
+            open_source(&o, None, Some(rows().schema()), &[], dir.path(), Arc::new(SystemClock::new())).unwrap();
         let mut ids = Vec::new();
         for s in source.splits(true, 1).unwrap() {
             let mut r = source.open(&s, 0, &[0, 1, 2]).unwrap();

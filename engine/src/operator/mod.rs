@@ -33,6 +33,7 @@ pub(crate) mod testing;
 pub mod topn;
 pub mod union;
 pub mod unnest;
+pub mod upsert;
 pub mod values;
 
 use crate::state::{TableDef, Tables};

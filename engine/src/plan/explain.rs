@@ -172,6 +172,10 @@ impl StreamNode {
             OpSpec::Exchange(e) => format!(" {}", spread(&self.schema, &e.to)),
             OpSpec::Materialize(m) => format!(" {}", m.name),
             OpSpec::Sink(s) => format!(" {}", s.name),
+            OpSpec::Upsert(u) => {
+                let first = if u.keep_first { " first" } else { "" };
+                format!(" key={}{first}", columns(Some(&self.schema), &u.key))
+            }
             OpSpec::Union | OpSpec::Distinct => String::new(),
         }
     }

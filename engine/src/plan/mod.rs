@@ -127,6 +127,8 @@ pub enum OpSpec {
     Union,
     /// SELECT DISTINCT over whole rows.
     Distinct,
+    /// Records by key as changes of rows.
+    Upsert(UpsertSpec),
     /// ORDER BY … LIMIT … OFFSET.
     TopN(TopNSpec),
     /// Window functions.
@@ -156,6 +158,20 @@ pub struct SourceSpec {
     pub projection: Vec<usize>,
     /// The declared watermark, over *output* columns.
     pub watermark: Option<WatermarkSpec>,
+    /// Whether the order of records within a file or partition matters, as with a watermark.
+    pub in_order: bool,
+}
+
+/// Makes changes of rows from records that speak of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpsertSpec {
+    /// Columns that tell rows apart.
+    pub key: Vec<usize>,
+    /// The first record of a key counts, not the last.
+    pub keep_first: bool,
+    /// The input has one more column, which says whether a record sets its key's row (1) or takes
+    /// it away (-1).
+    pub with_change: bool,
 }
 
 /// `WATERMARK FOR column AS column - delay`.
@@ -571,6 +587,7 @@ impl OpSpec {
             Self::Join(_) => "Join",
             Self::Union => "Union",
             Self::Distinct => "Distinct",
+            Self::Upsert(_) => "Upsert",
             Self::TopN(_) => "TopN",
             Self::Over(_) => "Over",
             Self::GroupTopN(_) => "GroupTopN",

@@ -579,6 +579,7 @@ impl Builder<'_> {
                 let append_only = node.inputs.first().is_some_and(|n| n.props.append_only);
                 Box::new(operator::distinct::Distinct::new(out, append_only)?)
             }
+            OpSpec::Upsert(s) => Box::new(operator::upsert::Upsert::new(s.clone(), out)?),
             OpSpec::TopN(s) => Box::new(operator::topn::TopN::new(s.clone(), out)?),
             OpSpec::Recursive(s) => {
                 let inputs = node.inputs.iter().map(|n| n.schema.clone()).collect::<Vec<_>>();

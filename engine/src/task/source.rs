@@ -274,7 +274,7 @@ impl SourceLeaf {
             self.next_discovery = now + every;
         }
         let watch = self.ctx.connector.discover_every().is_some();
-        let splits = self.ctx.connector.splits(self.spec.watermark.is_some(), self.tasks)?;
+        let splits = self.ctx.connector.splits(self.spec.in_order || self.spec.watermark.is_some(), self.tasks)?;
         for (i, s) in splits.into_iter().enumerate() {
             // A watching source hands splits out by name, since their number changes.
             let owner = if watch {

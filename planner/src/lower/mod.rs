@@ -174,7 +174,7 @@ impl Lowerer {
 }
 
 /// An exchange over `node`.
-pub(crate) fn exchange(node: StreamNode, to: Distribution) -> StreamNode {
+pub fn exchange(node: StreamNode, to: Distribution) -> StreamNode {
     let props = Properties { distribution: to.clone(), ..node.props.clone() };
     StreamNode {
         op: OpSpec::Exchange(ExchangeSpec { to }),

@@ -76,7 +76,7 @@ impl Lowerer {
                 if let Some(w) = watermark {
                     props.watermarks.push(WatermarkColumn { column: w.column, kind: WatermarkKind::EventTime });
                 }
-                OpSpec::Source(SourceSpec { id: relation.id, name, projection, watermark })
+                OpSpec::Source(SourceSpec { id: relation.id, name, projection, watermark, in_order: false })
             }
             RelationKind::Table | RelationKind::MaterializedView => {
                 // Late rows never get into an append-only table; elsewhere an UPDATE may bring one.

@@ -8,13 +8,16 @@ use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use futures::TryStreamExt;
 use spate_engine::connector::generated::{ColumnSource, Generated};
-use spate_engine::connector::{OnError, SourceConnector, open_source};
-use spate_engine::plan::{Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, WatermarkSpec};
+use spate_engine::connector::{Envelope, OnError, SourceConnector, open_source};
+use spate_engine::plan::{
+    Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, UpsertSpec, WatermarkSpec,
+};
 use spate_engine::state::view::ViewStore;
 use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN};
 use spate_planner::bind::{BindMode, bind_columns, bind_query, without_marks};
 use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind, TableColumn, TableDetails};
 use spate_planner::fragment::cut;
+use spate_planner::lower::exchange;
 use spate_planner::rules::guard::ErrorCounter;
 use spate_planner::sql::statement::{CreateTable, CreateTableAs, DropKind, OnConflict};
 use spate_planner::sql::{parse_query, quote, types};
@@ -44,12 +47,14 @@ impl Session {
             check_generated(&label, &details, schema)?;
         }
         let on_error = OnError::of(&create.options)?;
+        check_keyed(&create, &details)?;
         let connector = if create.options.is_empty() && create.format.is_none() {
             None
         } else {
             Some(self.open_connector(&create, &details, declared.clone(), on_error)?)
         };
         let schema = match (&connector, declared) {
+            (Some(c), Some(s)) if c.changes() => s,
             (Some(c), _) => c.schema(),
             (None, Some(s)) => s,
             (None, None) => {
@@ -75,10 +80,6 @@ impl Session {
                 .with_hint("CREATE SOURCE s WITH (connector = 'file', path = '…')"));
         }
         let key = (!details.primary_key.is_empty()).then(|| details.primary_key.clone());
-        if connector.is_some() && key.is_some() {
-            return Err(SpateError::unsupported("a primary key on rows of a connector is not supported")
-                .with_hint("create the table without a connector and load it with COPY … FROM, or leave the key out"));
-        }
         if create.append_only && create.on_conflict == OnConflict::Overwrite {
             return Err(SpateError::invalid("an APPEND ONLY table cannot overwrite rows on conflict"));
         }
@@ -100,7 +101,12 @@ impl Session {
         };
         let called = self.check_defaults(&details).await?;
         let (id, schema_name, name) = room.object(&engine);
-        let append_only = create.source || create.append_only || (connector.is_some() && key.is_none());
+        let keep_first = create.on_conflict == OnConflict::Nothing;
+        let append_only = create.source || create.append_only || (connector.is_some() && (key.is_none() || keep_first));
+        if connector.is_some() && !append_only && watermark.is_some() {
+            return Err(SpateError::unsupported("a WATERMARK on rows that later records change is not supported")
+                .with_hint("leave it out, or let the first record of a key count with ON CONFLICT DO NOTHING"));
+        }
         let relation = Relation {
             id,
             schema_name: schema_name.clone(),
@@ -134,7 +140,7 @@ impl Session {
                 engine.catalog.lock().add(object)?;
                 Ok(())
             }
-            Some(c) => self.start_connected_table(object, relation, c).await,
+            Some(c) => self.start_connected_table(object, relation, c, keep_first).await,
             None => self.start_table(object).await,
         }
     }
@@ -168,7 +174,9 @@ impl Session {
         let engine = &self.engine;
         let format = create.format.as_ref().map(format_spec);
         let open = |columns: Option<SchemaRef>| {
-            open_source(&create.options, format.as_ref(), columns, &engine.base_dir, engine.clock.clone())
+            let at = |k: &usize| columns.as_ref().and_then(|c| c.index_of(&details.columns.get(*k)?.name).ok());
+            let key: Vec<usize> = details.primary_key.iter().filter_map(at).collect();
+            open_source(&create.options, format.as_ref(), columns, &key, &engine.base_dir, engine.clock.clone())
         };
         let Some(schema) = declared else { return open(None) };
         let (base, generated) = details.split_generated(&schema);
@@ -198,7 +206,14 @@ impl Session {
                 ),
             });
         }
-        Ok(Arc::new(Generated::new(inner, schema, columns)))
+        if !inner.changes() {
+            return Ok(Arc::new(Generated::new(inner, schema, columns)));
+        }
+        // What a record changes stays behind the columns.
+        columns.push(ColumnSource::Read(base.len()));
+        let change = inner.schema().field(base.len()).clone();
+        let fields = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).chain([change]);
+        Ok(Arc::new(Generated::new(inner, Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns)))
     }
 
     /// `CREATE TABLE … AS`; gives the command tag.
@@ -288,29 +303,49 @@ impl Session {
         object: Object,
         relation: Relation,
         connector: Arc<dyn SourceConnector>,
+        keep_first: bool,
     ) -> Result<()> {
         let engine = self.engine.clone();
         let id = object.id;
         let bounded = connector.bounded();
+        let (with_change, read) = (connector.changes(), connector.schema());
         engine.connectors.lock().insert(id, connector);
         // The table is the materialized result of reading its own connector.
         let source = Relation { kind: RelationKind::Source, ..relation };
         let parallelism = self.variables.parallelism;
-        let node = StreamNode {
+        let keyed = source.key.is_some();
+        let mut node = StreamNode {
             op: OpSpec::Source(SourceSpec {
                 id,
                 name: source.display_name().into(),
-                projection: (0..source.schema.fields().len()).collect(),
+                projection: (0..read.fields().len()).collect(),
                 watermark: source.watermark,
+                in_order: keyed,
             }),
             inputs: Vec::new(),
-            schema: source.schema.clone(),
+            schema: read,
             props: Properties {
                 append_only: true,
-                distribution: if parallelism == 1 { Distribution::Single } else { Distribution::Any },
+                // One task reads all, so that it is the order of the files that counts for a key.
+                distribution: if parallelism == 1 || keyed { Distribution::Single } else { Distribution::Any },
                 ..Properties::default()
             },
         };
+        if let Some(key) = &source.key {
+            if parallelism > 1 {
+                node = exchange(node, Distribution::Hash(key.clone()));
+            }
+            node = StreamNode {
+                op: OpSpec::Upsert(UpsertSpec { key: key.clone(), keep_first, with_change }),
+                schema: source.schema.clone(),
+                props: Properties {
+                    append_only: source.append_only,
+                    stream_key: Some(key.clone()),
+                    ..node.props.clone()
+                },
+                inputs: vec![node],
+            };
+        }
         let root = StreamNode {
             op: OpSpec::Materialize(spate_engine::plan::MaterializeSpec { id, name: source.display_name().into() }),
             schema: node.schema.clone(),
@@ -363,6 +398,29 @@ impl Session {
             Err(e) => Err(e.without_position().context(format!("default of column \"{}\"", column.name))),
         }
     }
+}
+
+/// What makes sense together of a key, how records speak of changes, and where rows come from.
+fn check_keyed(create: &CreateTable, details: &TableDetails) -> Result<()> {
+    let envelope = create.format.as_ref().map_or(Ok(Envelope::Plain), |f| format_spec(f).envelope())?;
+    let format = create.format.as_ref().map(|f| f.format.to_uppercase()).unwrap_or_default();
+    if create.source && (!details.primary_key.is_empty() || envelope != Envelope::Plain) {
+        let what = if envelope == Envelope::Plain { "a PRIMARY KEY".into() } else { format!("FORMAT {format}") };
+        return Err(SpateError::unsupported(format!("{what} on a source is not supported: it keeps no rows"))
+            .with_hint("use CREATE TABLE with the same options"));
+    }
+    if envelope == Envelope::Plain {
+        return Ok(());
+    }
+    if create.columns.is_empty() || details.primary_key.is_empty() {
+        return Err(SpateError::invalid(format!("FORMAT {format} needs columns and a PRIMARY KEY"))
+            .with_hint("it says which row a record is about"));
+    }
+    if create.append_only || create.on_conflict == OnConflict::Nothing {
+        let what = if create.append_only { "APPEND ONLY" } else { "ON CONFLICT DO NOTHING" };
+        return Err(SpateError::invalid(format!("{what} does not go with FORMAT {format}, whose records change rows")));
+    }
+    Ok(())
 }
 
 /// Checks that generated columns can be computed, from the columns that are not, and give the same

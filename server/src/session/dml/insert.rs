@@ -119,7 +119,7 @@ impl Session {
         let mut options = copy.options.clone();
         options.insert("connector".into(), "file".into());
         options.insert("path".into(), copy.path.clone());
-        let connector = open_source(&options, None, Some(wanted.clone()), &engine.base_dir, engine.clock.clone())?;
+        let connector = open_source(&options, None, Some(wanted.clone()), &[], &engine.base_dir, engine.clock.clone())?;
         if !connector.bounded() {
             return Err(SpateError::invalid("COPY reads a file to its end; mode 'watch' has none"));
         }
