@@ -23,7 +23,7 @@ pub mod over;
 pub mod project;
 pub mod recursive;
 pub mod repeat;
-mod row_keys;
+pub(crate) mod row_keys;
 pub mod semi_join;
 pub mod session;
 pub mod sink;

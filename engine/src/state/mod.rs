@@ -18,6 +18,7 @@ pub mod chunked;
 mod equal;
 pub mod frozen;
 pub mod group;
+pub mod index;
 mod layout;
 pub(crate) mod native;
 pub mod ordered;

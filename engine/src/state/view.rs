@@ -7,6 +7,8 @@
 //! budget and spills with them. A partition is written by one task; epochs are applied whole,
 //! under one lock.
 
+mod lookup;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::bag::{BagTable, ProbeCursor, ProbeKeys};
+use super::index::RowIndex;
 use super::layout::Layout;
 use crate::exchange::Spill;
 use crate::exchange::spill::Held;
@@ -91,6 +94,7 @@ struct LogEntry {
 #[derive(Debug)]
 struct Partition {
     rows: Rows,
+    indexes: Vec<RowIndex>,
     log: VecDeque<LogEntry>,
     log_bytes: usize,
     /// DML only: what the open epoch holds so far (it is in `rows` already).
@@ -132,6 +136,7 @@ impl ViewStore {
                     } else {
                         Rows::Bag(BagTable::new(schema.clone(), key.clone(), key.clone())?.with_unique_key())
                     },
+                    indexes: Vec::new(),
                     log: VecDeque::new(),
                     log_bytes: 0,
                     open: Vec::new(),
@@ -181,6 +186,7 @@ impl ViewStore {
             Rows::Log(l) => l.chunks.iter().chain(&l.tail).map(RecordBatch::get_array_memory_size).sum(),
             Rows::Bag(b) => b.memory_size(),
         };
+        let of = |p: &Partition| of(p) + p.indexes.iter().map(RowIndex::memory_size).sum::<usize>();
         self.partitions.iter().map(|p| of(&p.lock())).sum()
     }
 
@@ -324,23 +330,7 @@ impl ViewStore {
 
     fn weighted_at(&self, p: usize, epoch: Epoch) -> Result<Vec<(RecordBatch, Option<Int64Array>)>> {
         let part = self.partition(p)?;
-        if epoch > part.complete {
-            return Err(SpateError::internal(format!("epoch {epoch} is not complete yet")));
-        }
-        let oldest = part.log.front().map_or(part.complete + 1, |e| e.barrier.tick.epoch);
-        if epoch + 1 < oldest {
-            return Err(SpateError::new(
-                ErrorKind::NotFound,
-                format!("epoch {epoch} is no longer kept; the oldest is {}", oldest.saturating_sub(1)),
-            ));
-        }
-        let mut undo = Vec::new();
-        for e in part.log.iter().filter(|e| e.barrier.tick.epoch > epoch) {
-            for d in &e.deltas {
-                undo.push(d.get(&self.schema())?);
-            }
-        }
-        undo.extend(part.open.iter().cloned());
+        let undo = self.newer(&part, epoch)?;
         if let Rows::Log(l) = &part.rows {
             let weight = |d: &Delta| d.weights().map_or(d.num_rows(), |w| w.values().iter().sum::<i64>() as usize);
             let newer: usize = undo.iter().map(weight).sum();
@@ -355,6 +345,26 @@ impl ViewStore {
         all.extend(undo.iter().map(Delta::negate));
         let net = consolidate(self.schema(), all)?;
         Ok(net.into_iter().map(Delta::into_parts).collect())
+    }
+
+    /// Keeps `epoch` readable until the reader is dropped. Fails if it is not complete or not kept.
+    pub fn pin(self: &Arc<Self>, epoch: Epoch) -> Result<ViewReader> {
+        let pin = self.reader(1, epoch + 1);
+        self.partitions.iter().try_for_each(|p| p.lock().keeps(epoch))?;
+        Ok(pin)
+    }
+
+    /// What came after `epoch`. Fails if the partition has not closed it yet, or if it is no longer kept.
+    fn newer(&self, part: &Partition, epoch: Epoch) -> Result<Vec<Delta>> {
+        part.keeps(epoch)?;
+        let mut undo = Vec::new();
+        for e in part.log.iter().filter(|e| e.barrier.tick.epoch > epoch) {
+            for d in &e.deltas {
+                undo.push(d.get(&self.schema())?);
+            }
+        }
+        undo.extend(part.open.iter().cloned());
+        Ok(undo)
     }
 
     /// Identities of columns, which [`ViewStore::alter`] does not change.
@@ -399,11 +409,19 @@ impl ViewStore {
                 log.push(deltas);
             }
             let open = part.open.iter().map(|d| d.with_rows(convert(d.rows())?)).collect::<Result<Vec<_>>>()?;
-            made.push((rows, log, open));
+            let mut indexes = Vec::with_capacity(part.indexes.len());
+            for index in &part.indexes {
+                let place = |c: &usize| from.iter().position(|f| *f == Some(*c));
+                // An index of a column that goes, goes.
+                let Some(columns) = index.columns.iter().map(place).collect::<Option<Vec<usize>>>() else { continue };
+                indexes.push(rows.index(index.id, &schema, &columns)?);
+            }
+            made.push((rows, log, open, indexes));
         }
         self.layout.write().alter(schema, from);
-        for (part, (rows, log, open)) in parts.iter_mut().zip(made) {
+        for (part, (rows, log, open, indexes)) in parts.iter_mut().zip(made) {
             part.rows = rows;
+            part.indexes = indexes;
             part.open = open;
             for (entry, deltas) in part.log.iter_mut().zip(log) {
                 entry.deltas = deltas;
@@ -434,18 +452,51 @@ impl Rows {
             },
         }
     }
+
+    fn freeze(&self) -> Result<Vec<(RecordBatch, Option<Int64Array>)>> {
+        match self {
+            Rows::Log(l) => Ok(l.head(l.rows).into_iter().map(|b| (b, None)).collect()),
+            Rows::Bag(b) => b.freeze().batches().map(|r| r.map(|(rows, w)| (rows, Some(w)))).collect(),
+        }
+    }
+
+    /// An index of the rows as they are.
+    fn index(&self, id: u64, schema: &SchemaRef, columns: &[usize]) -> Result<RowIndex> {
+        let mut index = RowIndex::new(id, schema, columns)?;
+        for (rows, weights) in self.freeze()? {
+            index.merge(&Delta::new(rows, weights)?)?;
+        }
+        Ok(index)
+    }
 }
 
 impl Partition {
     fn merge(&mut self, schema: &SchemaRef, delta: &Delta) -> Result<()> {
-        self.rows.merge(schema, delta)
+        self.rows.merge(schema, delta)?;
+        self.indexes.iter_mut().try_for_each(|i| i.merge(delta))
     }
 
     fn freeze(&self) -> Result<Vec<(RecordBatch, Option<Int64Array>)>> {
-        match &self.rows {
-            Rows::Log(l) => Ok(l.head(l.rows).into_iter().map(|b| (b, None)).collect()),
-            Rows::Bag(b) => b.freeze().batches().map(|r| r.map(|(rows, w)| (rows, Some(w)))).collect(),
+        self.rows.freeze()
+    }
+
+    /// Fails if `epoch` is not complete or no longer kept.
+    fn keeps(&self, epoch: Epoch) -> Result<()> {
+        if epoch > self.complete {
+            return Err(SpateError::internal(format!("epoch {epoch} is not complete yet")));
         }
+        let oldest = self.log.front().map_or(self.complete + 1, |e| e.barrier.tick.epoch);
+        if epoch + 1 < oldest {
+            return Err(SpateError::new(
+                ErrorKind::NotFound,
+                format!("epoch {epoch} is no longer kept; the oldest is {}", oldest.saturating_sub(1)),
+            ));
+        }
+        Ok(())
+    }
+
+    fn index(&self, id: u64, schema: &SchemaRef, columns: &[usize]) -> Result<RowIndex> {
+        self.rows.index(id, schema, columns)
     }
 }
 

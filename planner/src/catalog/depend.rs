@@ -6,7 +6,7 @@ use std::sync::Arc;
 use spate_engine::plan::ObjectId;
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
-use super::object::Object;
+use super::object::{Object, ObjectKind};
 
 /// Most dependents that an error lists.
 const LISTED: usize = 10;
@@ -41,6 +41,8 @@ pub fn drop_order(
     let order = cascade(objects, ids);
     let others: Vec<&Arc<Object>> =
         order.iter().rev().filter(|id| !ids.contains(id)).filter_map(|id| objects.get(id)).collect();
+    // An index goes with what it is of.
+    let others: Vec<&Arc<Object>> = others.into_iter().filter(|o| o.kind != ObjectKind::Index).collect();
     if with_dependents || others.is_empty() {
         return Ok(order);
     }

@@ -77,7 +77,7 @@ pub fn tables(catalog: &Catalog) -> Result<RecordBatch> {
             ObjectKind::View => "VIEW",
             ObjectKind::MaterializedView => "MATERIALIZED VIEW",
             ObjectKind::Sink => "SINK",
-            ObjectKind::Function => continue,
+            ObjectKind::Function | ObjectKind::Index => continue,
         };
         let insertable = yes_no(o.kind == ObjectKind::Table);
         rows.push([Some(DATABASE), Some(&o.schema), Some(&o.name), Some(kind), Some(insertable)]);
@@ -149,6 +149,7 @@ pub fn show_objects(catalog: &Catalog, kind: ShowKind, schema: Option<&str>) -> 
         ShowKind::MaterializedViews => ObjectKind::MaterializedView,
         ShowKind::Sinks => ObjectKind::Sink,
         ShowKind::Functions => ObjectKind::Function,
+        ShowKind::Indexes => ObjectKind::Index,
         ShowKind::Jobs | ShowKind::Workers => {
             return Err(SpateError::internal("jobs and workers are not in the catalog"));
         }

@@ -10,6 +10,6 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
-pub use object::{Object, ObjectKind, SqlFunction, TableColumn, TableDetails, function_key};
+pub use object::{IndexDetails, Object, ObjectKind, SqlFunction, TableColumn, TableDetails, function_key};
 pub use relation::{Relation, RelationKind};
 pub use store::{Catalog, DEFAULT_SCHEMA, RESERVED_SCHEMAS};

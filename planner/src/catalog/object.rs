@@ -27,6 +27,8 @@ pub enum ObjectKind {
     Sink,
     /// An expression with arguments, by name.
     Function,
+    /// Rows of a table or materialized view in the order of some columns.
+    Index,
 }
 
 impl ObjectKind {
@@ -37,7 +39,7 @@ impl ObjectKind {
             Self::Source => Some(RelationKind::Source),
             Self::View => Some(RelationKind::View),
             Self::MaterializedView => Some(RelationKind::MaterializedView),
-            Self::Sink | Self::Function => None,
+            Self::Sink | Self::Function | Self::Index => None,
         }
     }
 
@@ -50,6 +52,7 @@ impl ObjectKind {
             Self::MaterializedView => DropKind::MaterializedView,
             Self::Sink => DropKind::Sink,
             Self::Function => DropKind::Function,
+            Self::Index => DropKind::Index,
         }
     }
 }
@@ -58,6 +61,15 @@ impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.drop_kind().fmt(f)
     }
+}
+
+/// What an index is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexDetails {
+    /// The table or materialized view.
+    pub on: ObjectId,
+    /// Its columns, in the index's order.
+    pub columns: Vec<usize>,
 }
 
 /// A function that is defined in SQL.
@@ -150,6 +162,8 @@ pub struct Object {
     pub table: Option<TableDetails>,
     /// What only functions have.
     pub function: Option<Arc<SqlFunction>>,
+    /// What only indexes have.
+    pub index: Option<IndexDetails>,
     /// `COMMENT ON` it (under the empty name) and on its columns.
     pub comments: BTreeMap<String, String>,
 }

@@ -58,6 +58,17 @@ pub fn create_table(object: &Object) -> Result<String> {
     Ok(sql)
 }
 
+/// The `CREATE INDEX` of an index of `on`.
+pub fn create_index(index: &Object, on: &Object) -> Result<String> {
+    let (Some(details), Some(relation)) = (&index.index, &on.relation) else {
+        return Err(SpateError::internal(format!("\"{}\" is no index", index.name)));
+    };
+    let name = |c: &usize| relation.schema.fields().get(*c).map(|f| quote(f.name())).unwrap_or_default();
+    let columns: Vec<String> = details.columns.iter().map(name).collect();
+    let on = qualified(&on.schema, &on.name);
+    Ok(format!("CREATE INDEX {} ON {on} ({})", quote(&index.name), columns.join(", ")))
+}
+
 /// A `CREATE` statement with another name for what it creates.
 pub fn renamed(sql: &str, schema: &str, name: &str) -> Result<String> {
     let lost = || SpateError::internal(format!("the name in \"{sql}\" was not found"));

@@ -42,6 +42,7 @@ fn put(c: &mut Catalog, name: &Name, kind: ObjectKind, on: &[u64]) -> u64 {
         format: None,
         table: None,
         function: None,
+        index: None,
         comments: Default::default(),
     };
     c.add(object).unwrap().id
@@ -199,6 +200,7 @@ fn information() {
         format: None,
         table: Some(TableDetails::from_statement(&create)),
         function: None,
+        index: None,
         comments: Default::default(),
     })
     .unwrap();

@@ -323,6 +323,8 @@ pub enum DropKind {
     Sink,
     /// `FUNCTION`
     Function,
+    /// `INDEX`
+    Index,
 }
 
 impl fmt::Display for DropKind {
@@ -335,8 +337,22 @@ impl fmt::Display for DropKind {
             Self::MaterializedView => "materialized view",
             Self::Sink => "sink",
             Self::Function => "function",
+            Self::Index => "index",
         })
     }
+}
+
+/// `CREATE INDEX i ON t (columns)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateIndex {
+    /// Its name, without a schema; `None` to make one.
+    pub name: Option<String>,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// The table or materialized view.
+    pub on: Name,
+    /// Its columns, in order.
+    pub columns: Vec<String>,
 }
 
 /// `DROP kind names`.
@@ -459,6 +475,8 @@ pub enum ShowKind {
     Sinks,
     /// `SHOW FUNCTIONS`
     Functions,
+    /// `SHOW INDEXES`
+    Indexes,
     /// `SHOW JOBS`
     Jobs,
     /// `SHOW WORKERS`
@@ -489,6 +507,8 @@ pub enum Statement {
     CreateSink(CreateSink),
     /// `CREATE FUNCTION`
     CreateFunction(CreateFunction),
+    /// `CREATE INDEX`
+    CreateIndex(CreateIndex),
     /// `CREATE SCHEMA`
     CreateSchema {
         /// Its name.
@@ -564,6 +584,7 @@ impl Statement {
             Self::CreateMaterializedView(_) => "CREATE MATERIALIZED VIEW",
             Self::CreateSink(_) => "CREATE SINK",
             Self::CreateFunction(_) => "CREATE FUNCTION",
+            Self::CreateIndex(_) => "CREATE INDEX",
             Self::CreateSchema { .. } => "CREATE SCHEMA",
             Self::Drop(d) => match d.kind {
                 DropKind::Schema => "DROP SCHEMA",
@@ -573,6 +594,7 @@ impl Statement {
                 DropKind::MaterializedView => "DROP MATERIALIZED VIEW",
                 DropKind::Sink => "DROP SINK",
                 DropKind::Function => "DROP FUNCTION",
+                DropKind::Index => "DROP INDEX",
             },
             Self::Alter(a) => match a.kind {
                 DropKind::Schema => "ALTER SCHEMA",
@@ -582,6 +604,7 @@ impl Statement {
                 DropKind::MaterializedView => "ALTER MATERIALIZED VIEW",
                 DropKind::Sink => "ALTER SINK",
                 DropKind::Function => "ALTER FUNCTION",
+                DropKind::Index => "ALTER INDEX",
             },
             Self::Comment(_) => "COMMENT",
             Self::Insert(_) => "INSERT",

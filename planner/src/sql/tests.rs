@@ -338,8 +338,7 @@ fn utilities() {
 #[test]
 fn refused_by_name() {
     for (sql, what) in [
-        ("CREATE INDEX i ON t (a)", "CREATE INDEX"),
-        ("CREATE UNIQUE INDEX i ON t (a)", "CREATE INDEX"),
+        ("CREATE UNIQUE INDEX i ON t (a)", "CREATE UNIQUE INDEX"),
         ("CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'x'", "LANGUAGE plpgsql"),
         ("CREATE FUNCTION f(a int) RETURNS int LANGUAGE sql AS 'SELECT a FROM t'", "a function's text"),
         ("CREATE FUNCTION f(a int) RETURNS SETOF int LANGUAGE sql AS 'SELECT a'", "RETURNS SETOF"),

@@ -2,6 +2,7 @@
 //! over bounded connectors read once. Answers SELECT, feeds DML, and is the oracle of views.
 
 pub mod provider;
+pub mod stored;
 
 use std::sync::Arc;
 

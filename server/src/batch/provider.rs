@@ -49,14 +49,24 @@ impl TableProvider for Snapshot {
         _: &[Expr],
         _: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        // Large batches are shared out so that all threads have work.
-        let n = if self.batches.len() > 1 { state.config().target_partitions().max(1) } else { 1 };
-        let mut partitions = vec![Vec::new(); n];
-        for (i, b) in self.batches.iter().enumerate() {
-            partitions[i % n].push(b.clone());
-        }
-        Ok(MemorySourceConfig::try_new_exec(&partitions, self.schema.clone(), projection.cloned())?)
+        memory(state, &self.schema, &self.batches, projection)
     }
+}
+
+/// Rows as a plan.
+pub(super) fn memory(
+    state: &dyn Session,
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    projection: Option<&Vec<usize>>,
+) -> DfResult<Arc<dyn ExecutionPlan>> {
+    // Large batches are shared out so that all threads have work.
+    let n = if batches.len() > 1 { state.config().target_partitions().max(1) } else { 1 };
+    let mut partitions = vec![Vec::new(); n];
+    for (i, b) in batches.iter().enumerate() {
+        partitions[i % n].push(b.clone());
+    }
+    Ok(MemorySourceConfig::try_new_exec(&partitions, schema.clone(), projection.cloned())?)
 }
 
 /// Called with the records that could not be decoded.

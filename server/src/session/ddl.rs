@@ -2,6 +2,7 @@
 
 mod alter;
 mod function;
+pub(super) mod index;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,6 +103,7 @@ impl Session {
         }
         let gone = self.engine.catalog.lock().remove(&[id], false)?;
         for object in gone {
+            index::let_go(&self.engine, &object);
             forget(&self.engine, object.id);
         }
         Ok(())
@@ -149,6 +151,7 @@ impl Session {
             format: None,
             table: None,
             function: None,
+            index: None,
             comments: BTreeMap::new(),
         })?;
         Ok(())
@@ -242,6 +245,7 @@ impl Session {
             format: None,
             table: None,
             function: None,
+            index: None,
             comments: BTreeMap::new(),
         })?;
         let started = self.start(id, planned, None).await;
@@ -306,6 +310,7 @@ impl Session {
             format: create.format,
             table: None,
             function: None,
+            index: None,
             comments: BTreeMap::new(),
         })?;
         let started = self.start(id, planned, Some(writer)).await;
@@ -425,6 +430,7 @@ impl Session {
     fn drop_locked(&mut self, drop: &DropStatement) -> Result<()> {
         let gone = self.engine.catalog.lock().apply_drop(&self.variables.search_path, drop)?;
         for object in gone {
+            index::let_go(&self.engine, &object);
             forget(&self.engine, object.id);
         }
         Ok(())

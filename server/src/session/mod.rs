@@ -155,6 +155,7 @@ impl Session {
             Statement::CreateMaterializedView(c) => self.create_materialized_view(c, text).await?,
             Statement::CreateSink(c) => self.create_sink(c, text).await?,
             Statement::CreateFunction(c) => self.create_function(c, text).await?,
+            Statement::CreateIndex(c) => self.create_index(c).await?,
             Statement::CreateSchema { name, if_not_exists } => {
                 self.engine.catalog.lock().create_schema(&name, if_not_exists)?;
             }

@@ -7,9 +7,12 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
+use parking_lot::Mutex;
 use spate_engine::connector::DeadLetter;
 use spate_engine::plan::ObjectId;
+use spate_engine::state::view::ViewStore;
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
 use spate_planner::bind::{BindMode, bind_query, relations_of, without_marks};
 use spate_planner::catalog::{Relation, RelationKind};
@@ -20,10 +23,12 @@ use spate_planner::rules::optimize_continuous;
 use spate_planner::sql::Query;
 use spate_planner::sql::statement::{ExplainMode, Input, Statement};
 
+use super::ddl::index;
 use super::resolver::{Names, is_system, system_rows};
 use super::show::text_rows;
 use super::{RowStream, Session};
 use crate::batch::provider::{Bounded, Snapshot};
+use crate::batch::stored::{Path, Stored};
 
 impl Session {
     pub(super) async fn select(&mut self, query: &Query) -> Result<RowStream> {
@@ -40,26 +45,7 @@ impl Session {
         plan: LogicalPlan,
         instead: &BTreeMap<ObjectId, Vec<RecordBatch>>,
     ) -> Result<RowStream> {
-        let relations = relations_of(&plan)?;
-        let mut tries = 0;
-        let providers = loop {
-            let epoch = self.readable(&relations, instead).await?;
-            match self.providers(&relations, epoch, instead) {
-                // The epoch was let go between choosing and reading it: take a newer one.
-                Err(e) if e.kind() == ErrorKind::NotFound && tries < 10 => tries += 1,
-                other => break other?,
-            }
-        };
-        let physical = self
-            .engine
-            .batch
-            .plan(plan, |r| {
-                providers
-                    .get(&r.id)
-                    .cloned()
-                    .ok_or_else(|| SpateError::internal(format!("no rows for {}", r.display_name())))
-            })
-            .await?;
+        let physical = self.physical(plan, instead, None).await?;
         let schema = physical.schema();
         let stream = self.engine.batch.stream(physical)?;
         let Some(plain) = without_marks(&schema) else { return Ok(RowStream { schema, stream, endless: false }) };
@@ -70,11 +56,47 @@ impl Session {
         Ok(RowStream { schema: plain, stream, endless: false })
     }
 
+    /// The plan over a snapshot. With `notes` it is over no rows, and notes how rows are found.
+    async fn physical(
+        &self,
+        plan: LogicalPlan,
+        instead: &BTreeMap<ObjectId, Vec<RecordBatch>>,
+        notes: Option<&Arc<Mutex<Vec<String>>>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let relations = relations_of(&plan)?;
+        let mut tries = 0;
+        let providers = loop {
+            let epoch = self.readable(&relations, instead).await?;
+            match self.providers(&relations, epoch, instead, notes) {
+                // The epoch was let go between choosing and reading it: take a newer one.
+                Err(e) if e.kind() == ErrorKind::NotFound && tries < 10 => tries += 1,
+                other => break other?,
+            }
+        };
+        let of = |r: &Arc<Relation>| {
+            let provider = providers.get(&r.id).cloned();
+            provider.ok_or_else(|| SpateError::internal(format!("no rows for {}", r.display_name())))
+        };
+        self.engine.batch.plan(plan, of).await
+    }
+
+    /// How rows of a relation can be found: by its key and its indexes.
+    fn paths(&self, relation: &Relation, store: &ViewStore) -> Vec<Path> {
+        let key = store.key().map(|columns| Path { index: None, name: "its key".into(), columns });
+        let catalog = self.engine.catalog.lock();
+        let indexes = index::of(&catalog, relation.id).filter_map(|o| {
+            let columns = o.index.as_ref()?.columns.clone();
+            Some(Path { index: Some(o.id), name: format!("index {}", o.display_name()), columns })
+        });
+        indexes.chain(key).collect()
+    }
+
     fn providers(
         &self,
         relations: &[Arc<Relation>],
         epoch: Epoch,
         instead: &BTreeMap<ObjectId, Vec<RecordBatch>>,
+        notes: Option<&Arc<Mutex<Vec<String>>>>,
     ) -> Result<BTreeMap<ObjectId, Arc<dyn TableProvider>>> {
         let mut out: BTreeMap<ObjectId, Arc<dyn TableProvider>> = BTreeMap::new();
         for r in relations {
@@ -91,14 +113,12 @@ impl Session {
                     SpateError::new(ErrorKind::NotFound, format!("relation \"{}\" is gone", r.display_name()))
                         .context("it was dropped meanwhile")
                 })?;
-                let before = store.schema();
-                let rows = store.rows_at(epoch)?;
-                // The plan was made for the columns of then.
-                if !same_columns(&before, &r.schema) || !Arc::ptr_eq(&before, &store.schema()) {
+                if !same_columns(&store.schema(), &r.schema) {
                     return Err(SpateError::invalid(format!("\"{}\" was altered meanwhile", r.display_name()))
                         .with_hint("try again"));
                 }
-                Snapshot::new(r.schema.clone(), rows)
+                let paths = self.paths(r, &store);
+                Stored::new(r.display_name(), r.schema.clone(), store, epoch, paths, notes.cloned())?
             };
             out.insert(r.id, provider);
         }
@@ -168,7 +188,25 @@ impl Session {
         }
     }
 
+    /// What a query that is answered once finds by a key or an index.
+    async fn found_how(&self, query: &Query) -> Result<Option<String>> {
+        let plan = {
+            let names = Names::new(&self.engine, &self.variables.search_path);
+            bind_query(&names, query, &BindMode::AdHoc)?
+        };
+        let endless = relations_of(&plan)?.iter().any(|r| r.kind == RelationKind::Source);
+        if endless {
+            return Ok(None);
+        }
+        let notes = Arc::new(Mutex::default());
+        self.physical(plan, &BTreeMap::new(), Some(&notes)).await?;
+        let mut notes: Vec<String> = std::mem::take(&mut *notes.lock());
+        notes.dedup();
+        Ok((!notes.is_empty()).then(|| format!("SELECT finds rows of {}", notes.join(", of "))))
+    }
+
     pub(super) async fn explain(&mut self, statement: Statement, mode: ExplainMode) -> Result<RowStream> {
+        let answered = matches!(statement, Statement::Query(_));
         let (query, emit, sink) = match statement {
             Statement::Query(q) => (q, false, false),
             Statement::CreateMaterializedView(c) => (c.query, c.emit_on_window_close, false),
@@ -208,7 +246,10 @@ impl Session {
                 }
             }
         };
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        if mode == ExplainMode::Stream && answered {
+            lines.extend(self.found_how(&query).await?);
+        }
         Ok(RowStream::of(text_rows(&[("plan", lines)])?))
     }
 }

@@ -66,7 +66,7 @@ impl Session {
                         let (id, store, append_only) = self.start_temporary(&query, false).await?;
                         (id, store, append_only, true)
                     }
-                    ObjectKind::Sink | ObjectKind::Function => {
+                    ObjectKind::Sink | ObjectKind::Function | ObjectKind::Index => {
                         let kind = object.kind;
                         return Err(SpateError::invalid(format!("\"{name}\" is a {kind}, which cannot be read")));
                     }

@@ -47,7 +47,10 @@ impl Cursor<'_> {
             "sink" => self.create_sink(or_replace),
             "function" => self.create_function(or_replace),
             "schema" if !or_replace => self.create_schema(),
-            "unique" if is_word(self.peek(1), "index") => Err(self.refuse("CREATE INDEX")),
+            "index" if !or_replace => self.create_index(),
+            "unique" if is_word(self.peek(1), "index") => {
+                Err(self.refuse("CREATE UNIQUE INDEX").with_hint("a PRIMARY KEY tells rows apart"))
+            }
             "temp" | "temporary" | "unlogged" | "external" | "recursive" | "foreign" | "global" | "local" => {
                 let next = match self.peek(1) {
                     Token::Word(w) => format!(" {}", w.value.to_uppercase()),
@@ -55,9 +58,9 @@ impl Cursor<'_> {
                 };
                 Err(self.refuse(&format!("CREATE {}{next}", word.to_uppercase())))
             }
-            "index" | "aggregate" | "type" | "domain" | "database" | "user" | "role" | "sequence" | "trigger"
-            | "extension" | "procedure" | "policy" | "rule" | "server" | "publication" | "subscription" | "cast"
-            | "collation" | "operator" | "connection" | "secret" | "macro" | "catalog" | "language" => {
+            "aggregate" | "type" | "domain" | "database" | "user" | "role" | "sequence" | "trigger" | "extension"
+            | "procedure" | "policy" | "rule" | "server" | "publication" | "subscription" | "cast" | "collation"
+            | "operator" | "connection" | "secret" | "macro" | "catalog" | "language" => {
                 Err(self.refuse(&format!("CREATE {}", word.to_uppercase())))
             }
             _ => {
@@ -501,6 +504,7 @@ impl Cursor<'_> {
             ("SINK", DropKind::Sink),
             ("SCHEMA", DropKind::Schema),
             ("FUNCTION", DropKind::Function),
+            ("INDEX", DropKind::Index),
         ];
         KINDS.iter().find(|(words, _)| self.eat(words)).map(|(_, kind)| *kind)
     }

@@ -9,6 +9,7 @@ mod alter;
 mod create;
 mod dml;
 mod function;
+mod index;
 mod query;
 mod utility;
 

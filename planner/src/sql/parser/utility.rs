@@ -14,6 +14,7 @@ const LISTS: &[(&str, ShowKind)] = &[
     ("MATERIALIZED VIEWS", ShowKind::MaterializedViews),
     ("SINKS", ShowKind::Sinks),
     ("FUNCTIONS", ShowKind::Functions),
+    ("INDEXES", ShowKind::Indexes),
     ("JOBS", ShowKind::Jobs),
     ("WORKERS", ShowKind::Workers),
 ];

@@ -59,7 +59,14 @@ impl Session {
             return Ok(());
         }
         let mut new = object.as_ref().clone();
-        new.sql = render::renamed(&object.sql, &schema, &name)?;
+        match &object.index {
+            Some(_) if schema != object.schema => {
+                return Err(SpateError::invalid(format!("{} is in the schema of its table", object.display()))
+                    .with_hint("ALTER TABLE … SET SCHEMA takes its indexes along"));
+            }
+            Some(_) => {}
+            None => new.sql = render::renamed(&object.sql, &schema, &name)?,
+        }
         if let Some(r) = &mut new.relation {
             r.schema_name = schema.clone();
             r.name = name.clone();
@@ -72,10 +79,14 @@ impl Session {
             check_generated(&new.name, details, &r.schema)?;
         }
         let before = self.engine.catalog.lock().clone();
+        if let Some(on) = new.index.as_ref().and_then(|i| before.get(i.on)) {
+            new.sql = render::create_index(&new, on)?;
+        }
         let mut after = before.clone();
         after.replace(new.clone())?;
         self.check_dependents(&before, &after, object, &format!("rename {}", object.display()))?;
         let new = self.engine.catalog.lock().replace(new)?;
+        self.indexes_follow(&new, None)?;
         self.engine.worker.rename_job(new.id, new.display_name());
         Ok(())
     }
@@ -169,7 +180,8 @@ impl Session {
         }
         let convert = converter(&new, &relation, columns)?;
         store.alter(relation.schema.clone(), relation.key.clone(), &columns.from, &convert)?;
-        engine.catalog.lock().replace(new)?;
+        let new = engine.catalog.lock().replace(new)?;
+        self.indexes_follow(&new, Some(&columns.from))?;
         drop(resume);
         Ok(())
     }

@@ -50,6 +50,7 @@ impl Session {
             format: None,
             table: None,
             function: Some(Arc::new(function)),
+            index: None,
             comments: BTreeMap::new(),
         })?;
         Ok(())

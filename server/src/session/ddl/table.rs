@@ -131,6 +131,7 @@ impl Session {
             format: create.format,
             table: Some(details),
             function: None,
+            index: None,
             comments: BTreeMap::new(),
         };
         self.vacate(&room, &[])?;
@@ -283,6 +284,7 @@ impl Session {
             format: None,
             table: Some(TableDetails { columns, ..TableDetails::default() }),
             function: None,
+            index: None,
             comments: BTreeMap::new(),
         };
         self.vacate(&room, &[])?;
