@@ -1,8 +1,8 @@
 //! Names of output columns as PostgreSQL gives them: a function's result is called like the
 //! function, a cast like what it casts, CASE `case`. Where that would make two columns of one
-//! list alike, and for all other expressions, the name stays the expression's text.
+//! list alike, the planner's name stays. All other expressions are called by their text.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -110,14 +110,20 @@ fn list(items: &mut [SelectItem]) {
     let names: Vec<Option<String>> = items
         .iter()
         .map(|i| match i {
-            SelectItem::UnnamedExpr(e) => name_of(e),
+            // The planner calls a subquery by its column.
+            SelectItem::UnnamedExpr(Expr::Subquery(_)) => None,
+            SelectItem::UnnamedExpr(e) => name_of(e).or_else(|| Some(e.to_string())),
             SelectItem::ExprWithAlias { alias, .. } => Some(crate::sql::fold(alias)),
             _ => None,
         })
         .collect();
+    let mut counts: HashMap<&str, usize> = HashMap::with_capacity(names.len());
+    for name in names.iter().flatten() {
+        *counts.entry(name).or_default() += 1;
+    }
     for (i, item) in items.iter_mut().enumerate() {
         let Some(name) = names.get(i).cloned().flatten() else { continue };
-        if names.iter().filter(|n| n.as_deref() == Some(&name)).count() > 1 {
+        if counts.get(name.as_str()).is_some_and(|n| *n > 1) {
             continue;
         }
         if let SelectItem::UnnamedExpr(e) = item
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn functions_casts_and_cases_get_postgresql_names() {
         check("SELECT count(*), max(a) FROM t", "SELECT count(*) AS \"count\", max(a) AS \"max\" FROM t");
-        check("SELECT CAST(a AS INT), a + 1 FROM t", "SELECT CAST(a AS INT) AS \"a\", a + 1 FROM t");
+        check("SELECT CAST(a AS INT), a+1 FROM t", "SELECT CAST(a AS INT) AS \"a\", a + 1 AS \"a + 1\" FROM t");
         check(
             "SELECT CASE WHEN a THEN 1 END FROM (SELECT lower(b) FROM u) AS t",
             "SELECT CASE WHEN a THEN 1 END AS \"case\" FROM (SELECT lower(b) AS \"lower\" FROM u) AS t",
