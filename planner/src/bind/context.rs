@@ -36,6 +36,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
         window: BTreeMap::new(),
         planners: vec![
             Arc::new(super::datetime::DateArithmetic),
+            Arc::new(super::intervals::IntervalArithmetic),
             Arc::new(datafusion_functions::core::planner::CoreFunctionPlanner::default()),
             Arc::new(datafusion_functions_nested::planner::NestedFunctionPlanner),
             Arc::new(datafusion_functions_nested::planner::FieldAccessPlanner),

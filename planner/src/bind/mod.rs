@@ -7,11 +7,13 @@
 
 pub(crate) mod bigint;
 mod check;
+mod clock;
 mod columns;
 mod context;
 mod datetime;
 mod errors;
 pub mod functions;
+mod intervals;
 mod joins;
 mod math;
 mod minmax;
@@ -45,6 +47,8 @@ use spate_engine::types::error::{Result, SpateError};
 use crate::catalog::{Relation, SqlFunction};
 use crate::rules::guard::ErrorCounter;
 
+pub(crate) use clock::READABLE;
+pub use clock::readable;
 pub use columns::bind_columns;
 pub use errors::bind_error;
 pub use names::without_marks;
@@ -143,6 +147,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     let plan = crate::rules::subquery::single::make_single(plan, mode).map_err(bind_error)?;
     let plan = crate::rules::numbers::decimals_meet_floats(plan).map_err(bind_error)?;
     let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(bind_error)?;
+    let plan = clock::read_as_postgresql(plan).map_err(bind_error)?;
     check::plan(&plan)?;
     let plan = crate::rules::subquery::to_joins(plan).map_err(bind_error)?;
     let plan = in_microseconds(plan).map_err(bind_error)?;

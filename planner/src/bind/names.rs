@@ -140,7 +140,10 @@ fn name_of(e: &Expr) -> Option<String> {
         Expr::Identifier(i) => Some(crate::sql::fold(i)),
         Expr::CompoundIdentifier(parts) => parts.last().map(crate::sql::fold),
         Expr::Function(f) => f.name.0.last().and_then(|p| p.as_ident()).map(crate::sql::fold),
-        Expr::Cast { expr, .. } => name_of(expr),
+        Expr::Cast { expr, data_type, .. } => name_of(expr).or_else(|| match expr.as_ref() {
+            Expr::Value(_) => Some(data_type.to_string().to_lowercase()),
+            _ => None,
+        }),
         Expr::Nested(inner) => name_of(inner),
         Expr::CompoundFieldAccess { access_chain, .. } => match access_chain.last() {
             Some(ast::AccessExpr::Dot(Expr::Identifier(field))) => Some(crate::sql::fold(field)),

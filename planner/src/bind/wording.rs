@@ -8,7 +8,8 @@ use crate::sql::types::display;
 
 /// An operator or function that does not take the types it is given.
 pub(super) fn mismatch(message: &str) -> Option<SpateError> {
-    const OPERATOR: &[&str] = &["Cannot coerce arithmetic expression ", "Cannot infer common "];
+    const OPERATOR: &[&str] =
+        &["Cannot coerce arithmetic expression ", "Cannot infer common ", "Cannot get result type for temporal"];
     const CANDIDATES: &str = "No function matches the given name and argument types '";
     const COERCION: &str = "Failed to coerce arguments to satisfy a call to '";
     let line = |at: usize| message[at..].lines().next().unwrap_or_default();
@@ -23,7 +24,7 @@ pub(super) fn mismatch(message: &str) -> Option<SpateError> {
         let (at, start) = OPERATOR.iter().find_map(|start| message.find(start).map(|at| (at, *start)))?;
         let said = line(at + start.len());
         let said = match said.split_once(" operation ") {
-            Some((_, operation)) => operation,
+            Some((_, operation)) => operation.split_once(": ").map_or(operation, |(operation, _)| operation),
             None => said.strip_suffix(" to valid types")?,
         };
         format!("operator does not exist: {}", in_sql_types(said))

@@ -19,7 +19,7 @@ use futures::TryStreamExt;
 use spate_engine::state::view::ViewStore;
 use spate_engine::types::float::canonical;
 use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN, Watermark};
-use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query};
+use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query, readable};
 use spate_planner::catalog::{Object, ObjectKind, Relation, TableDetails};
 use spate_planner::sql::statement::{Name, OnConflict};
 use spate_planner::sql::types::bytea_in;
@@ -273,10 +273,10 @@ pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Resu
         return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
     }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
-    cast_with_options(array, to, &options).map(|a| canonical(&a)).map_err(|e| {
+    cast_with_options(&readable(array, to), to, &options).map(|a| canonical(&a)).map_err(|e| {
         let from = spate_planner::sql::types::display(array.data_type());
         let to = spate_planner::sql::types::display(to);
-        let why = spate_planner::bind::bind_error(e.into());
+        let why = bind_error(e.into());
         SpateError::new(ErrorKind::Type, format!("column \"{column}\" is of type {to}, the value is {from}: {why}"))
     })
 }

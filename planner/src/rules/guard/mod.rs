@@ -74,6 +74,7 @@ impl fmt::Debug for ErrorCounter {
 
 /// Functions that never fail on data of the right types, kept native.
 const INFALLIBLE: &[&str] = &[
+    crate::bind::READABLE,
     "btrim",
     "character_length",
     "concat",
