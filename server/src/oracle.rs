@@ -182,6 +182,9 @@ fn emits_on_close(node: &StreamNode) -> bool {
     let here = match &node.op {
         OpSpec::Aggregate(a) => a.emit_on_close,
         OpSpec::Session(s) => s.emit_on_close,
+        OpSpec::Over(o) => o.emit_on_close,
+        OpSpec::GroupTopN(t) => t.emit_on_close,
+        OpSpec::Close(_) => true,
         _ => false,
     };
     here || node.inputs.iter().any(emits_on_close)

@@ -412,6 +412,26 @@ pub const VIEWS: &[View] = &[
         "w_session_rows_close",
         "SELECT k, v, window_end FROM SESSION(ev, ts, INTERVAL '2 seconds') EMIT ON WINDOW CLOSE",
     ),
+    v(
+        "w_over_close",
+        "SELECT k, v, window_end, sum(v) OVER (PARTITION BY window_end, k ORDER BY ts, v) AS s, lag(v) OVER (PARTITION BY window_end, k ORDER BY ts, v) AS l FROM TUMBLE(ev, ts, INTERVAL '10 seconds') EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "w_top_close",
+        "SELECT k, v, window_start, rn FROM (SELECT *, row_number() OVER (PARTITION BY window_start ORDER BY v DESC, k) AS rn FROM HOP(ev, ts, INTERVAL '5 seconds', INTERVAL '10 seconds')) x WHERE rn <= 2 EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "w_top_agg_close",
+        "SELECT k, c, window_end FROM (SELECT k, window_end, count(*) AS c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') GROUP BY k, window_end) x QUALIFY rank() OVER (PARTITION BY window_end ORDER BY c DESC) = 1 EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "w_join_close",
+        "SELECT x.k, x.v, y.c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') x LEFT JOIN (SELECT k, window_end, count(*) AS c FROM TUMBLE(ev, ts, INTERVAL '10 seconds') WHERE v > 3 GROUP BY k, window_end) y ON x.k = y.k AND x.window_end = y.window_end EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "w_over_window",
+        "SELECT k, v, rank() OVER (PARTITION BY window_end ORDER BY v) AS r FROM TUMBLE(ev, ts, INTERVAL '10 seconds')",
+    ),
     v("w_ev_join", "SELECT x.k, x.v, y.v AS yv FROM ev x JOIN ev y ON x.ts = y.ts AND x.k = y.k"),
     v("w_ev_agg", "SELECT ts, count(*) AS c FROM ev GROUP BY ts"),
     v("w_ev_distinct", "SELECT DISTINCT k, v FROM ev"),

@@ -3,7 +3,8 @@
 //! State: the rows, as memcomparable bytes that begin with the partition and the order. At the
 //! barrier the first rows of each partition that changed are read, as they were and as they
 //! are, and the difference goes out. Of append-only input only rows that are among the first
-//! can ever come out again; the others are forgotten.
+//! can ever come out again; the others are forgotten. Where a watermark closes partitions, closed
+//! ones are freed; with `emit_on_close` the first rows of a partition go out only then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use arrow::array::{ArrayRef, Int64Array};
 use arrow::datatypes::SchemaRef;
 
 use super::expr::batch_of;
-use super::row_keys::RowKeys;
+use super::row_keys::{Closed, RowKeys};
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::{GroupTopNSpec, RankKind};
 use crate::state::{OrderedTable, TableDef, Tables};
@@ -106,7 +107,7 @@ fn common(key: &[u8]) -> &[u8] {
 impl GroupTopN {
     /// The operator for this spec.
     pub fn new(spec: GroupTopNSpec, input: SchemaRef, output: SchemaRef) -> Result<Self> {
-        let mut keys = RowKeys::new(input.clone(), &spec.partition, &spec.order, "top-n per group")?;
+        let mut keys = RowKeys::closing(input.clone(), &spec.partition, &spec.order, spec.window, "top-n per group")?;
         if spec.kind != RankKind::RowNumber {
             keys = keys.with_peers(&spec.order)?;
         }
@@ -116,10 +117,46 @@ impl GroupTopN {
         Ok(Self { spec, output, keys, changes: OrderedTable::new(), touched: BTreeSet::new() })
     }
 
-    fn emit(&self, net: &[Item<'_>], out: &mut Output) -> Result<()> {
+    /// A key without what stands behind it.
+    fn bare<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         let tail = if self.spec.kind == RankKind::RowNumber { 0 } else { LENGTH };
+        key.get(..key.len().saturating_sub(tail)).unwrap_or(key)
+    }
+
+    /// Emits the first rows of closed partitions.
+    fn finish(&self, rows: &OrderedTable, closed: &Closed, out: &mut Output) -> Result<()> {
+        let mut net = Vec::new();
+        let mut partition: Option<&[u8]> = None;
+        let mut first = First::new(&self.spec);
+        let mut entries = rows.scan_from(&closed.from).take_while(|(k, _)| closed.has(k));
+        loop {
+            let block: Vec<(&[u8], i64)> = entries.by_ref().take(EMIT_ROWS).collect();
+            let lengths = self.keys.partition_lengths(block.iter().map(|(k, _)| self.bare(k)))?;
+            for (&(key, weight), len) in block.iter().zip(lengths) {
+                let own = key.get(..len);
+                if own != partition {
+                    partition = own;
+                    net.append(&mut first.items);
+                    first = First::new(&self.spec);
+                }
+                first.take(key, weight);
+            }
+            if block.is_empty() {
+                net.append(&mut first.items);
+            }
+            if block.is_empty() || net.len() >= EMIT_ROWS {
+                self.emit(&net, out)?;
+                net.clear();
+            }
+            if block.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn emit(&self, net: &[Item<'_>], out: &mut Output) -> Result<()> {
         for part in net.chunks(EMIT_ROWS) {
-            let rows = self.keys.decode(part.iter().map(|(k, _, _)| &k[..k.len().saturating_sub(tail)]))?;
+            let rows = self.keys.decode(part.iter().map(|(k, _, _)| self.bare(k)))?;
             let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
             if self.spec.with_rank {
                 columns.push(Arc::new(part.iter().map(|(_, r, _)| *r).collect::<Int64Array>()));
@@ -215,7 +252,7 @@ impl Operator for GroupTopN {
         })
     }
 
-    fn barrier(&mut self, _info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
+    fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
         let rows = tables.ordered(0)?;
         let changes = std::mem::take(&mut self.changes);
         let touched = std::mem::take(&mut self.touched);
@@ -225,7 +262,9 @@ impl Operator for GroupTopN {
             let mut net = Vec::new();
             for prefix in &touched {
                 let (old, new) = sides(&self.spec, rows, &changes, prefix);
-                difference(&old, &new, &mut net);
+                if !self.spec.emit_on_close {
+                    difference(&old, &new, &mut net);
+                }
                 if self.spec.append_only_input {
                     // Nothing behind the last of the first rows will ever come out.
                     let last = new.last().map_or(&prefix[..], |l| l.0);
@@ -243,6 +282,12 @@ impl Operator for GroupTopN {
         }
         for (from, prefix) in forget {
             rows.delete_prefix_from(prefix, &from);
+        }
+        if let Some(closed) = self.keys.closed(info.watermark)? {
+            if self.spec.emit_on_close {
+                self.finish(rows, &closed, out)?;
+            }
+            rows.delete_range(&closed.from, closed.to.as_deref());
         }
         Ok(())
     }

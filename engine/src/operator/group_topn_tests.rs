@@ -78,7 +78,9 @@ fn run(kind: RankKind, seed: u64, append_only_input: bool) {
     }
     let partition = if seed.is_multiple_of(3) { vec![] } else { vec![1] };
     let with_rank = seed % 5 < 3;
-    let spec = GroupTopNSpec { partition, order, kind, limit: (seed % 4) as usize, with_rank, append_only_input };
+    let limit = (seed % 4) as usize;
+    let (window, emit_on_close) = (None, false);
+    let spec = GroupTopNSpec { partition, order, kind, limit, with_rank, append_only_input, window, emit_on_close };
     let mut fields = schema.fields().to_vec();
     if with_rank {
         fields.push(Arc::new(Field::new("n", DataType::Int64, true)));

@@ -11,6 +11,7 @@
 //! - A retraction may come before its insertion within an epoch; at the barrier all is net.
 
 pub mod aggregate;
+pub mod close;
 pub mod consolidate;
 pub mod distinct;
 pub mod expand;

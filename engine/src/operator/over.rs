@@ -3,7 +3,8 @@
 //! State: all rows, as memcomparable bytes that begin with the partition and the order. At the
 //! barrier the functions are evaluated over each partition that changed, as it was and as it
 //! is, and the difference goes out. What a partition was follows from the changes of the
-//! epoch, so no results are stored. Copies of a row are rows of their own.
+//! epoch, so no results are stored. Copies of a row are rows of their own. Where a watermark
+//! closes partitions, closed ones are freed; with `emit_on_close` a partition is computed only then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 
 use super::consolidate::Consolidator;
 use super::expr::batch_of;
-use super::row_keys::RowKeys;
+use super::row_keys::{Closed, RowKeys};
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::OverSpec;
 use crate::state::{OrderedTable, TableDef, Tables};
@@ -52,7 +53,7 @@ impl Over {
     /// The operator for this spec. Errors if a column cannot be ordered.
     pub fn new(spec: OverSpec, input: SchemaRef, output: SchemaRef) -> Result<Self> {
         let width = input.fields().len();
-        let rows = RowKeys::new(input, &spec.partition, &spec.order, "OVER")?;
+        let rows = RowKeys::closing(input, &spec.partition, &spec.order, spec.window, "OVER")?;
         let mut stages = Vec::with_capacity(spec.stages.len());
         let mut at = width;
         for stage in &spec.stages {
@@ -65,6 +66,58 @@ impl Over {
         }
         let net = Consolidator::new(output.clone())?;
         Ok(Self { spec, stages, output, rows, changes: OrderedTable::new(), touched: BTreeSet::new(), net })
+    }
+
+    /// Adds what the epoch changes to the net change.
+    fn compare(&mut self, rows: &OrderedTable) -> Result<()> {
+        let changes = std::mem::take(&mut self.changes);
+        let touched = std::mem::take(&mut self.touched);
+        let mut work = Work::default();
+        for prefix in &touched {
+            if changes.scan_prefix(prefix).next().is_none() {
+                continue;
+            }
+            let (old, new) = sides(rows, &changes, prefix);
+            for (side, is_old) in [(old, true), (new, false)] {
+                if !side.is_empty() {
+                    work.runs.push((side.len(), is_old));
+                    work.keys.extend(side);
+                }
+            }
+            if work.keys.len() >= BATCH_ROWS {
+                self.compute(&mut work)?;
+            }
+        }
+        self.compute(&mut work)
+    }
+
+    /// Adds the closed partitions to the net change.
+    fn finish(&mut self, rows: &OrderedTable, closed: &Closed) -> Result<()> {
+        let mut work = Work::default();
+        let mut partition: Option<&[u8]> = None;
+        let mut entries = rows.scan_from(&closed.from).take_while(|(k, _)| closed.has(k));
+        loop {
+            let block: Vec<(&[u8], i64)> = entries.by_ref().take(BATCH_ROWS).collect();
+            if block.is_empty() {
+                return self.compute(&mut work);
+            }
+            let lengths = self.rows.partition_lengths(block.iter().map(|(k, _)| *k))?;
+            for ((key, weight), len) in block.into_iter().zip(lengths) {
+                let own = key.get(..len);
+                if own != partition {
+                    if work.keys.len() >= BATCH_ROWS {
+                        self.compute(&mut work)?;
+                    }
+                    partition = own;
+                    work.runs.push((0, false));
+                }
+                if let Some((run, _)) = work.runs.last_mut() {
+                    let copies = usize::try_from(weight).unwrap_or(0);
+                    *run += copies;
+                    work.keys.extend(std::iter::repeat_n(key, copies));
+                }
+            }
+        }
     }
 
     /// Decodes and computes what is gathered, and adds it to the net change.
@@ -131,8 +184,12 @@ impl Operator for Over {
     fn push(&mut self, _input: usize, delta: Delta, tables: &mut Tables, _out: &mut Output) -> Result<()> {
         let rows = tables.ordered(0)?;
         let (changes, touched) = (&mut self.changes, &mut self.touched);
+        let waits = self.spec.emit_on_close;
         self.rows.encode(&delta, |row| {
             rows.add(row.key, row.weight, row.vnode);
+            if waits {
+                return;
+            }
             changes.add(row.key, row.weight, row.vnode);
             if !touched.contains(row.partition) {
                 touched.insert(row.partition.into());
@@ -140,27 +197,17 @@ impl Operator for Over {
         })
     }
 
-    fn barrier(&mut self, _info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
-        let rows: &OrderedTable = tables.ordered(0)?;
-        let changes = std::mem::take(&mut self.changes);
-        let touched = std::mem::take(&mut self.touched);
-        let mut work = Work::default();
-        for prefix in &touched {
-            if changes.scan_prefix(prefix).next().is_none() {
-                continue;
-            }
-            let (old, new) = sides(rows, &changes, prefix);
-            for (side, is_old) in [(old, true), (new, false)] {
-                if !side.is_empty() {
-                    work.runs.push((side.len(), is_old));
-                    work.keys.extend(side);
-                }
-            }
-            if work.keys.len() >= BATCH_ROWS {
-                self.compute(&mut work)?;
-            }
+    fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
+        let rows = tables.ordered(0)?;
+        let closed = self.rows.closed(info.watermark)?;
+        match &closed {
+            _ if !self.spec.emit_on_close => self.compare(rows)?,
+            Some(closed) => self.finish(rows, closed)?,
+            None => {}
         }
-        self.compute(&mut work)?;
+        if let Some(closed) = closed {
+            rows.delete_range(&closed.from, closed.to.as_deref());
+        }
         for delta in self.net.finish()? {
             out.emit(delta);
         }
@@ -170,4 +217,4 @@ impl Operator for Over {
 
 #[cfg(test)]
 #[path = "over_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -61,7 +61,7 @@ impl StandardWindowFunctionExpr for Running {
     }
 }
 
-fn running(name: &str, column: usize) -> WindowRef {
+pub(crate) fn running(name: &str, column: usize) -> WindowRef {
     let f = Arc::new(Running(Arc::new(Column::new(name, column))));
     Arc::new(StandardWindowExpr::new(f, &[], &[], Arc::new(WindowFrame::new(None))))
 }
@@ -90,7 +90,8 @@ fn follows_the_model() {
         let output = Arc::new(Schema::new(fields));
         // The second stage reads the first one's column.
         let stages = vec![vec![running("b", 2)], vec![running("x", 3)]];
-        let spec = OverSpec { partition: partition.clone(), order: order.clone(), stages };
+        let (partition_by, order_by) = (partition.clone(), order.clone());
+        let spec = OverSpec { partition: partition_by, order: order_by, stages, window: None, emit_on_close: false };
         let make = || {
             let (spec, schema, output) = (spec.clone(), schema.clone(), output.clone());
             Run::new(move || Box::new(Over::new(spec.clone(), schema.clone(), output.clone()).unwrap()))

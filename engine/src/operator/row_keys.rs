@@ -1,18 +1,20 @@
 //! Rows as memcomparable bytes: first the partition's columns, then the order's, then all
 //! others. So the rows of a partition stand together in an ordered table, in order, and hold
-//! all that is needed to give them back.
+//! all that is needed to give them back. Where a watermark closes partitions, the column that it
+//! speaks of is the first, so that closed partitions stand together too.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, PrimitiveArray, RecordBatch};
 use arrow::compute::SortOptions;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::row::{RowConverter, SortField};
 
 use super::expr::{batch_of, plain_nulls};
-use crate::plan::OrderBy;
+use crate::plan::{OrderBy, WatermarkColumn};
 use crate::types::vnode::{VNode, hash_batch, vnode_of};
-use crate::types::{Delta, Result, SpateError};
+use crate::types::{Delta, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN, Watermark};
 
 /// Encodes and decodes rows.
 #[derive(Debug)]
@@ -26,6 +28,21 @@ pub(crate) struct RowKeys {
     partitions: Option<(RowConverter, usize)>,
     /// The partition's and the order's columns, if the end of theirs is to be found.
     peers: Option<(RowConverter, usize)>,
+    /// The column that closes partitions.
+    window: Option<(RowConverter, WatermarkColumn)>,
+}
+
+/// Keys of partitions that are closed: `[from, to)`, without an upper end if `None`.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: Option<Vec<u8>>,
+}
+
+impl Closed {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        key >= self.from.as_slice() && self.to.as_deref().is_none_or(|to| key < to)
+    }
 }
 
 /// One row of a delta.
@@ -45,10 +62,26 @@ pub(crate) struct KeyedRow<'a> {
 impl RowKeys {
     /// For rows of `schema`. `what` names the construct in errors.
     pub(crate) fn new(schema: SchemaRef, partition: &[usize], order: &[OrderBy], what: &str) -> Result<Self> {
+        Self::closing(schema, partition, order, None, what)
+    }
+
+    /// The same, for partitions that the watermark of one of their columns closes.
+    pub(crate) fn closing(
+        schema: SchemaRef,
+        partition: &[usize],
+        order: &[OrderBy],
+        window: Option<WatermarkColumn>,
+        what: &str,
+    ) -> Result<Self> {
         let width = schema.fields().len();
         let options = |o: &OrderBy| (o.column, SortOptions { descending: o.descending, nulls_first: o.nulls_first });
-        let all = partition
+        let first = window.map(|w| w.column);
+        if first.is_some_and(|c| !partition.contains(&c)) {
+            return Err(SpateError::internal(format!("the window of {what} is no column of its partitions")));
+        }
+        let all = first
             .iter()
+            .chain(partition)
             .map(|&c| (c, SortOptions::default()))
             .chain(order.iter().map(options))
             .chain((0..width).map(|c| (c, SortOptions::default())));
@@ -75,6 +108,10 @@ impl RowKeys {
             Ok(Some((RowConverter::new(fields.iter().take(n).cloned().collect())?, n)))
         };
         let partitions = leading(partition.iter().copied().collect())?;
+        let window = match window {
+            Some(w) => Some((RowConverter::new(fields.iter().take(1).cloned().collect())?, w)),
+            None => None,
+        };
         Ok(Self {
             rows: RowConverter::new(fields.clone())?,
             schema,
@@ -82,7 +119,46 @@ impl RowKeys {
             encoded,
             partitions,
             peers: None,
+            window,
         })
+    }
+
+    /// The partitions that are closed under a watermark, if there can be any. Those whose window is
+    /// NULL end with the input.
+    pub(crate) fn closed(&self, watermark: Watermark) -> Result<Option<Closed>> {
+        let Some((converter, window)) = &self.window else { return Ok(None) };
+        match watermark {
+            WATERMARK_MIN => Ok(None),
+            WATERMARK_MAX => Ok(Some(Closed { from: Vec::new(), to: None })),
+            w => {
+                let t = self.schema.field(window.column).data_type();
+                if !matches!(t, DataType::Timestamp(TimeUnit::Microsecond, _)) {
+                    return Err(SpateError::internal(format!("a window that ends by a column of type {t}")));
+                }
+                // NULLs stand before all times.
+                let bounds: PrimitiveArray<TimestampMicrosecondType> =
+                    vec![i64::MIN, window.kind.final_below(w)].into();
+                let rows = converter.convert_columns(&[Arc::new(bounds.with_data_type(t.clone()))])?;
+                Ok(Some(Closed { from: rows.row(0).data().to_vec(), to: Some(rows.row(1).data().to_vec()) }))
+            }
+        }
+    }
+
+    /// How much of each key is its partition.
+    pub(crate) fn partition_lengths<'a>(&self, keys: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<usize>> {
+        let count = keys.len();
+        let Some((converter, n)) = &self.partitions else { return Ok(vec![0; count]) };
+        let columns = self.encoded.iter().take(*n);
+        let fixed = columns.clone().all(|&c| self.schema.field(c).data_type().primitive_width().is_some());
+        // One tells for all where values are all of one width.
+        let rows = self.decode(keys.take(if fixed { 1 } else { count }))?;
+        let columns: Vec<ArrayRef> = columns.map(|&c| rows.column(c).clone()).collect();
+        let prefixes = converter.convert_columns(&columns)?;
+        let mut lengths: Vec<usize> = prefixes.iter().map(|r| r.data().len()).collect();
+        if let (true, Some(&one)) = (fixed, lengths.first()) {
+            lengths.resize(count, one);
+        }
+        Ok(lengths)
     }
 
     /// Also tells how much of a key peers have in common.
@@ -159,7 +235,6 @@ mod tests {
     use super::*;
     use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::Int64Type;
-    use std::sync::Arc;
 
     /// What stood behind a decoded NULL was the least integer; kernels that compute all values,
     /// NULL or not, overflowed on it.

@@ -7,7 +7,10 @@ use std::fmt::{self, Write};
 use arrow::datatypes::Schema;
 
 use super::fragment::FragmentGraph;
-use super::{AggCall, Distribution, GroupingSet, OpSpec, OrderBy, RankKind, StreamNode, TemporalBound, WatermarkKind};
+use super::{
+    AggCall, Distribution, GroupingSet, OpSpec, OrderBy, RankKind, StreamNode, TemporalBound, WatermarkColumn,
+    WatermarkKind,
+};
 
 impl StreamNode {
     /// The plan as text, with a line break after every operator.
@@ -154,7 +157,12 @@ impl StreamNode {
                 let order: Vec<String> = o.order.iter().map(|o| sort(input, o)).collect();
                 let functions: Vec<&str> = o.stages.iter().flatten().map(|f| f.name()).collect();
                 let partition = columns(input, &o.partition);
-                format!(" partition={partition} order=[{}] functions=[{}]", order.join(", "), functions.join(", "))
+                let closing = closing(input, o.window, o.emit_on_close);
+                format!(
+                    " partition={partition} order=[{}] functions=[{}]{closing}",
+                    order.join(", "),
+                    functions.join(", ")
+                )
             }
             OpSpec::Recursive(r) => (if r.distinct { " union" } else { " union all" }).to_string(),
             OpSpec::StepInput(0) => " rows found last".to_string(),
@@ -167,8 +175,10 @@ impl StreamNode {
                     RankKind::DenseRank => "dense_rank",
                 };
                 let partition = columns(input, &t.partition);
-                format!(" partition={partition} order=[{}] {kind}<={}", order.join(", "), t.limit)
+                let closing = closing(input, t.window, t.emit_on_close);
+                format!(" partition={partition} order=[{}] {kind}<={}{closing}", order.join(", "), t.limit)
             }
+            OpSpec::Close(c) => format!(" window={}", column(input, c.time.column)),
             OpSpec::Exchange(e) => format!(" {}", spread(&self.schema, &e.to)),
             OpSpec::Materialize(m) => format!(" {}", m.name),
             OpSpec::Sink(s) => format!(" {}", s.name),
@@ -237,6 +247,12 @@ fn columns(schema: Option<&Schema>, indices: &[usize]) -> String {
 fn names(schema: Option<&Schema>, count: usize) -> String {
     let names: Vec<&str> = (0..count).map(|i| column_name(schema, i)).collect();
     format!("[{}]", names.join(", "))
+}
+
+/// What closes the partitions, and whether they wait for it.
+fn closing(input: Option<&Schema>, window: Option<WatermarkColumn>, emit_on_close: bool) -> String {
+    let window = window.map_or(String::new(), |w| format!(" window={}", column(input, w.column)));
+    format!("{window}{}", if emit_on_close { " emit=on-close" } else { "" })
 }
 
 fn call(input: Option<&Schema>, c: &AggCall) -> String {

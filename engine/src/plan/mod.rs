@@ -135,6 +135,8 @@ pub enum OpSpec {
     Over(OverSpec),
     /// Top-n per group.
     GroupTopN(GroupTopNSpec),
+    /// Holds rows back until their windows close.
+    Close(CloseSpec),
     /// WITH RECURSIVE.
     Recursive(RecursiveSpec),
     /// Within the step of a recursion: rows of an input of it, or those found last.
@@ -477,6 +479,11 @@ pub struct OverSpec {
     /// The functions, in the order of their columns; those of a stage may read the columns of
     /// earlier stages.
     pub stages: Vec<Vec<WindowRef>>,
+    /// A partition column that the watermark closes (append-only input only): closed partitions are
+    /// freed.
+    pub window: Option<WatermarkColumn>,
+    /// Emit a partition only once its window has closed (then exactly once).
+    pub emit_on_close: bool,
 }
 
 impl PartialEq for OverSpec {
@@ -487,6 +494,8 @@ impl PartialEq for OverSpec {
         };
         self.partition == other.partition
             && self.order == other.order
+            && self.window == other.window
+            && self.emit_on_close == other.emit_on_close
             && self.stages.len() == other.stages.len()
             && self.stages.iter().zip(&other.stages).all(alike)
     }
@@ -505,6 +514,20 @@ pub struct GroupTopNSpec {
     pub limit: usize,
     /// Whether the rank is a column, after the input's.
     pub with_rank: bool,
+    /// Whether the input is append-only.
+    pub append_only_input: bool,
+    /// A partition column that the watermark closes (append-only input only): closed partitions are
+    /// freed.
+    pub window: Option<WatermarkColumn>,
+    /// Emit a partition only once its window has closed (then exactly once).
+    pub emit_on_close: bool,
+}
+
+/// Rows that wait until the watermark has passed their time; then they are final.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloseSpec {
+    /// The time.
+    pub time: WatermarkColumn,
     /// Whether the input is append-only.
     pub append_only_input: bool,
 }
@@ -591,6 +614,7 @@ impl OpSpec {
             Self::TopN(_) => "TopN",
             Self::Over(_) => "Over",
             Self::GroupTopN(_) => "GroupTopN",
+            Self::Close(_) => "Close",
             Self::Recursive(_) => "Recursive",
             Self::StepInput(_) => "StepInput",
             Self::Exchange(_) => "Exchange",

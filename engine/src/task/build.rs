@@ -595,6 +595,13 @@ impl Builder<'_> {
             }
             OpSpec::GroupTopN(s) => Box::new(operator::group_topn::GroupTopN::new(s.clone(), input(0)?, out)?),
             OpSpec::Over(s) => Box::new(operator::over::Over::new(s.clone(), input(0)?, out)?),
+            OpSpec::Close(s) => {
+                let spread = match &node.props.distribution {
+                    Distribution::Hash(columns) => columns.clone(),
+                    _ => Vec::new(),
+                };
+                Box::new(operator::close::Close::new(s.clone(), spread, out)?)
+            }
             OpSpec::Materialize(s) => {
                 let store = self.job.ctx.target.clone();
                 let store = store.ok_or_else(|| SpateError::internal(format!("no store for {}", s.name)))?;

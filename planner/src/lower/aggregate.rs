@@ -11,13 +11,12 @@ use spate_engine::plan::{
 };
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
-use super::{Lowered, Lowerer, expand, expr, project, stream_schema, unaliased};
+use super::{Lowered, Lowerer, close, expand, expr, project, stream_schema, unaliased};
 use crate::rules::aggregate::sorted::SortedAggregate;
 
 impl Lowerer {
     pub(super) fn aggregate(&self, a: &Aggregate, on_close: bool) -> Result<Lowered> {
-        // Only one stateful operator can wait for windows: the topmost.
-        let input = self.node(&a.input, false)?.node;
+        let input = if on_close { self.settled(&a.input)? } else { self.node(&a.input, false)? }.node;
         let schema = stream_schema(&LogicalPlan::Aggregate(a.clone()));
         let mut columns = Columns { aggregate: a, exprs: Vec::new(), watermarks: Vec::new() };
         let sets = expand::sets_of(&a.group_expr)?;
@@ -50,20 +49,11 @@ impl Lowerer {
 
         let append_only_input = input.props.append_only;
         let window = if append_only_input { window_of(&group, &input.props) } else { None };
-        if on_close {
-            if !append_only_input {
-                return Err(SpateError::unsupported(
-                    "EMIT ON WINDOW CLOSE needs append-only input, and this query's input may take rows back",
-                ));
-            }
-            if window.is_none() {
-                return Err(SpateError::unsupported(
-                    "EMIT ON WINDOW CLOSE needs a GROUP BY column that the watermark closes",
-                )
-                .with_hint(
-                    "group by window_start or window_end of TUMBLE(…) or HOP(…) over a source with WATERMARK FOR",
-                ));
-            }
+        if on_close && window.is_none() {
+            return Err(SpateError::unsupported(
+                "EMIT ON WINDOW CLOSE needs a GROUP BY column that the watermark closes",
+            )
+            .with_hint("group by window_start or window_end of TUMBLE(…) or HOP(…) over a source with WATERMARK FOR"));
         }
         let needed = if group.is_empty() { Distribution::Single } else { Distribution::Hash(group.clone()) };
         let input = self.require(input, needed);
@@ -95,22 +85,11 @@ fn refuse(what: &str) -> SpateError {
     SpateError::unsupported(format!("{what} is not supported in a continuous query yet"))
 }
 
-/// The group column whose windows end the groups: an end or start before a bare time. The
-/// column is counted among the outputs (which start with the keys).
+/// The group column whose windows end the groups, counted among the outputs (which start with the
+/// keys).
 fn window_of(group: &[usize], props: &Properties) -> Option<WatermarkColumn> {
-    let rank = |kind: WatermarkKind| match kind {
-        WatermarkKind::WindowEnd => 0,
-        WatermarkKind::WindowStart { .. } => 1,
-        WatermarkKind::EventTime => 2,
-    };
-    group
-        .iter()
-        .enumerate()
-        .filter_map(|(column, from)| {
-            let w = props.watermarks.iter().find(|w| w.column == *from)?;
-            Some(WatermarkColumn { column, kind: w.kind })
-        })
-        .min_by_key(|w| rank(w.kind))
+    let w = close::window_of(group, props)?;
+    Some(WatermarkColumn { column: group.iter().position(|g| *g == w.column)?, kind: w.kind })
 }
 
 /// The columns that an aggregate reads: input columns, or expressions to compute first.

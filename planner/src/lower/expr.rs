@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use datafusion_common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion_common::{DFSchema, ScalarValue};
 use datafusion_expr::Expr;
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion_physical_expr::create_physical_expr;
-use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_expr::expressions::{Column, case, is_not_null};
 use spate_engine::plan::{ExprRef, Properties, WatermarkKind};
 use spate_engine::types::error::{Result, SpateError};
 
@@ -62,6 +63,13 @@ pub(super) fn plain_column(e: &Expr, input: &DFSchema) -> Result<Option<usize>> 
 /// A physical column.
 pub(crate) fn column(name: &str, index: usize) -> ExprRef {
     Arc::new(Column::new(name, index))
+}
+
+/// The left column, or where that is NULL the right one.
+pub(super) fn either(schema: &Schema, left: usize, right: usize) -> Result<ExprRef> {
+    let of = |i: usize| column(schema.field(i).name(), i);
+    let built = is_not_null(of(left)).and_then(|there| case(None, vec![(there, of(left))], Some(of(right))));
+    built.map_err(crate::bind::bind_error)
 }
 
 /// The column that a physical expression is, when it is one.

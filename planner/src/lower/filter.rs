@@ -13,7 +13,7 @@ impl Lowerer {
         if let Some(timed) = self.temporal(f, on_close)? {
             return Ok(timed);
         }
-        if !on_close && let Some(top) = self.group_topn(f, |_| true)? {
+        if let Some(top) = self.group_topn(f, on_close, |_| true)? {
             return Ok(top);
         }
         let input = self.node(&f.input, on_close)?;

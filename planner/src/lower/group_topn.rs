@@ -10,13 +10,18 @@ use datafusion_expr::{Expr, Filter, LogicalPlan, Operator, Window, WindowFunctio
 use spate_engine::plan::{Distribution, FilterSpec, GroupTopNSpec, OpSpec, Properties, RankKind, StreamNode};
 use spate_engine::types::error::Result;
 
-use super::over::keys_of;
-use super::{Lowered, Lowerer, expr, project, stream_schema, unaliased};
+use super::over::{closing, keys_of};
+use super::{Lowered, Lowerer, close, expr, project, stream_schema, unaliased};
 
 impl Lowerer {
     /// Lowers the filter and the window below it, if they are a top-n per group. `read` tells
     /// whether a column is read above; a rank that nobody reads is left out of the rows.
-    pub(super) fn group_topn(&self, f: &Filter, read: impl Fn(&Column) -> bool) -> Result<Option<Lowered>> {
+    pub(super) fn group_topn(
+        &self,
+        f: &Filter,
+        on_close: bool,
+        read: impl Fn(&Column) -> bool,
+    ) -> Result<Option<Lowered>> {
         // The optimizer may have put a projection between the two that leaves columns out.
         let (w, list) = match f.input.as_ref() {
             LogicalPlan::Window(w) => (w, None),
@@ -62,11 +67,15 @@ impl Lowerer {
         let in_the_middle = list.is_some() && places.last() != Some(&width);
         let with_rank = in_the_middle || read(&rank) || rest.iter().any(|e| e.column_refs().contains(&rank));
         let keys = keys_of(w)?;
-        let input = self.node(&w.input, false)?.node;
+        let input = if on_close { self.settled(&w.input)? } else { self.node(&w.input, false)? }.node;
         let needed = match keys.partition.as_slice() {
             [] => Distribution::Single,
             columns => Distribution::Hash(columns.to_vec()),
         };
+        let window = closing(&keys.partition, &input);
+        if on_close && window.is_none() {
+            return Err(close::refuse_partition("a top-n per group"));
+        }
         let input = self.require(input, needed);
         let mut schema = stream_schema(&LogicalPlan::Window(w.clone()));
         if !with_rank {
@@ -79,9 +88,9 @@ impl Lowerer {
             key => key.clone(),
         };
         let props = Properties {
-            append_only: false,
+            append_only: on_close,
             stream_key,
-            watermarks: Vec::new(),
+            watermarks: window.filter(|_| on_close).into_iter().collect(),
             distribution: input.props.distribution.clone(),
         };
         let spec = GroupTopNSpec {
@@ -91,6 +100,8 @@ impl Lowerer {
             limit,
             with_rank,
             append_only_input: input.props.append_only,
+            window,
+            emit_on_close: on_close,
         };
         let mut node = StreamNode { op: OpSpec::GroupTopN(spec), schema, props, inputs: vec![input] };
         if let Some(p) = list {

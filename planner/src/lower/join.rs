@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use datafusion_common::{JoinType, NullEquality};
-use datafusion_expr::{Join, LogicalPlan};
+use datafusion_common::{DFSchema, JoinType, NullEquality};
+use datafusion_expr::{Expr, Join, LogicalPlan};
 use spate_engine::plan::{
     Distribution, ExprRef, JoinKind, JoinSpec, OpSpec, Properties, StreamNode, WatermarkColumn, WatermarkKind,
 };
 use spate_engine::types::error::{Result, SpateError};
 
 use super::interval::{self, Apart};
-use super::{Lowered, Lowerer, expr, project, stream_schema, topn};
+use super::{Lowered, Lowerer, close, expr, project, stream_schema, topn};
 
 impl Lowerer {
-    pub(super) fn join(&self, j: &Join) -> Result<Lowered> {
+    pub(super) fn join(&self, j: &Join, on_close: bool) -> Result<Lowered> {
         let kind = match j.join_type {
             JoinType::Inner => JoinKind::Inner,
             JoinType::Left => JoinKind::Left,
@@ -23,38 +23,19 @@ impl Lowerer {
             JoinType::LeftSemi => JoinKind::Semi,
             JoinType::LeftAnti => JoinKind::Anti,
             JoinType::LeftMark => JoinKind::Mark,
-            JoinType::RightSemi => return self.join(&turned(j, JoinType::LeftSemi)),
-            JoinType::RightAnti => return self.join(&turned(j, JoinType::LeftAnti)),
-            JoinType::RightMark => return self.join(&turned(j, JoinType::LeftMark)),
+            JoinType::RightSemi => return self.join(&turned(j, JoinType::LeftSemi), on_close),
+            JoinType::RightAnti => return self.join(&turned(j, JoinType::LeftAnti), on_close),
+            JoinType::RightMark => return self.join(&turned(j, JoinType::LeftMark), on_close),
         };
         if j.null_aware {
             return Err(SpateError::internal("NOT IN was left to the optimizer"));
         }
-        let left = self.node(&j.left, false)?.node;
-        let right = self.node(&j.right, false)?.node;
-        let (left_width, right_width) = (left.schema.fields().len(), right.schema.fields().len());
-        let keys =
-            |side: &LogicalPlan,
-             width: usize,
-             pick: fn(&(datafusion_expr::Expr, datafusion_expr::Expr)) -> &datafusion_expr::Expr| {
-                let mut columns = Vec::with_capacity(j.on.len());
-                let mut computed: Vec<ExprRef> = Vec::new();
-                for pair in &j.on {
-                    let e = pick(pair);
-                    match expr::plain_column(e, side.schema())? {
-                        Some(c) => columns.push(c),
-                        None => {
-                            columns.push(width + computed.len());
-                            computed.push(expr::physical(e, side.schema())?);
-                        }
-                    }
-                }
-                Ok::<_, SpateError>((columns, computed))
-            };
-        let (left_keys, left_computed) = keys(&j.left, left_width, |p| &p.0)?;
-        let (right_keys, right_computed) = keys(&j.right, right_width, |p| &p.1)?;
-        let left = if left_computed.is_empty() { left } else { topn::extend(left, left_computed)? };
-        let right = if right_computed.is_empty() { right } else { topn::extend(right, right_computed)? };
+        let input = |plan| if on_close { self.settled(plan) } else { self.node(plan, false) };
+        let left = input(&j.left)?.node;
+        let right = input(&j.right)?.node;
+        let left_width = left.schema.fields().len();
+        let (left, left_keys) = with_keys(left, j.left.schema(), j.on.iter().map(|p| &p.0))?;
+        let (right, right_keys) = with_keys(right, j.right.schema(), j.on.iter().map(|p| &p.1))?;
         for (l, r) in left_keys.iter().zip(&right_keys) {
             let (l, r) = (left.schema.field(*l).data_type(), right.schema.field(*r).data_type());
             if l != r {
@@ -102,30 +83,31 @@ impl Lowerer {
         // far apart.
         let mut apart = None;
         let mut watermarks = Vec::new();
-        if kind == JoinKind::Inner || kind.keeps_left() {
-            let side = |n: &StreamNode, c: usize| n.props.watermarks.iter().find(|w| w.column == c).map(|w| w.kind);
-            for (l, r) in left_keys.iter().zip(&right_keys) {
-                if let (Some(a), Some(b)) = (side(&left, *l), side(&right, *r))
-                    && a == b
-                {
-                    watermarks.push(WatermarkColumn { column: *l, kind: a });
-                    if kind == JoinKind::Inner {
-                        watermarks.push(WatermarkColumn { column: *r + offset, kind: a });
-                    }
-                }
-            }
-            let times = |p: &&Apart| p.left.kind == WatermarkKind::EventTime && p.right.kind == p.left.kind;
-            let bounds = |p: &Apart| Some((*p, p.least?, p.most?));
-            if let Some((p, least, most)) = pairs.iter().filter(times).find_map(bounds)
-                && matches!(kind, JoinKind::Inner | JoinKind::Semi)
+        // Times of both sides; once the watermark has passed them, so are all rows that they are in.
+        let mut times = Vec::new();
+        let side = |n: &StreamNode, c: usize| n.props.watermarks.iter().find(|w| w.column == c).map(|w| w.kind);
+        for (l, r) in left_keys.iter().zip(&right_keys) {
+            if let (Some(a), Some(b)) = (side(&left, *l), side(&right, *r))
+                && a == b
             {
-                if (least, most) != (0, 0) {
-                    apart = Some((least, most));
-                }
-                watermarks.push(p.left);
-                if kind == JoinKind::Inner {
-                    watermarks.push(WatermarkColumn { column: p.right.column + offset, ..p.right });
-                }
+                let (l, r) = (*l, *r + offset);
+                times.push((WatermarkColumn { column: l, kind: a }, WatermarkColumn { column: r, kind: a }));
+            }
+        }
+        let event_times = |p: &&Apart| p.left.kind == WatermarkKind::EventTime && p.right.kind == p.left.kind;
+        let bounds = |p: &Apart| Some((*p, p.least?, p.most?));
+        if let Some((p, least, most)) = pairs.iter().filter(event_times).find_map(bounds)
+            && (on_close || matches!(kind, JoinKind::Inner | JoinKind::Semi))
+        {
+            if (least, most) != (0, 0) {
+                apart = Some((least, most));
+            }
+            times.push((p.left, WatermarkColumn { column: p.right.column + offset, ..p.right }));
+        }
+        if kind == JoinKind::Inner || kind.keeps_left() {
+            watermarks.extend(times.iter().map(|t| t.0));
+            if kind == JoinKind::Inner {
+                watermarks.extend(times.iter().map(|t| t.1));
             }
             watermarks.sort_by_key(|w| w.column);
             watermarks.dedup();
@@ -161,6 +143,9 @@ impl Lowerer {
             props,
             inputs: vec![left, right],
         };
+        if on_close {
+            node = held(node, kind, &times)?;
+        }
         if node.schema.fields().len() == schema.fields().len() {
             node.schema = schema;
             return Ok(node.into());
@@ -193,6 +178,59 @@ impl Lowerer {
         };
         (spread(left, left_keys), spread(right, right_keys))
     }
+}
+
+/// One side of a join with columns for all of its keys, and which those are.
+fn with_keys<'a>(
+    side: StreamNode,
+    schema: &DFSchema,
+    on: impl Iterator<Item = &'a Expr>,
+) -> Result<(StreamNode, Vec<usize>)> {
+    let width = side.schema.fields().len();
+    let mut columns = Vec::new();
+    let mut computed: Vec<ExprRef> = Vec::new();
+    let mut watermarks = Vec::new();
+    for e in on {
+        if let Some(c) = expr::plain_column(e, schema)? {
+            columns.push(c);
+            continue;
+        }
+        let column = width + computed.len();
+        watermarks.extend(expr::watermark_of(e, schema, &side.props).map(|kind| WatermarkColumn { column, kind }));
+        columns.push(column);
+        computed.push(expr::physical(e, schema)?);
+    }
+    if computed.is_empty() {
+        return Ok((side, columns));
+    }
+    let mut side = topn::extend(side, computed)?;
+    side.props.watermarks.extend(watermarks);
+    Ok((side, columns))
+}
+
+/// A join's rows, held back until nothing can change them any more. `times` are those of both sides.
+fn held(node: StreamNode, kind: JoinKind, times: &[(WatermarkColumn, WatermarkColumn)]) -> Result<StreamNode> {
+    let Some(&(l, r)) = times.first() else {
+        return Err(SpateError::unsupported(
+            "EMIT ON WINDOW CLOSE of a join needs a condition that keeps its sides in one window",
+        )
+        .with_hint(
+            "join on window_start or window_end of both sides, or bound how far their event times may be apart",
+        ));
+    };
+    Ok(match kind {
+        JoinKind::Inner if l.kind != WatermarkKind::EventTime => close::hold(node, l, &[r]),
+        JoinKind::Right => close::hold(node, r, &[]),
+        JoinKind::Full => {
+            // A row has the time of the side that it has.
+            let width = node.schema.fields().len();
+            let either = expr::either(&node.schema, l.column, r.column)?;
+            let all: Vec<usize> = (0..width).collect();
+            let timed = topn::extend(node, vec![either])?;
+            project::columns(close::hold(timed, WatermarkColumn { column: width, ..l }, &[]), &all)?
+        }
+        _ => close::hold(node, l, &[]),
+    })
 }
 
 /// A join with its sides changed over, as one of type `kind`.

@@ -3,6 +3,7 @@
 //! together, and derives what is known of every output (`Properties`).
 
 mod aggregate;
+mod close;
 mod distinct;
 mod expand;
 pub(crate) mod expr;
@@ -110,8 +111,8 @@ pub(crate) struct Lowerer {
 }
 
 impl Lowerer {
-    /// Lowers a node. `on_close` asks for results only when windows close; it goes down
-    /// to the topmost stateful operator, which must be a windowed aggregate.
+    /// Lowers a node. `on_close` asks for results only when windows close; it goes down to the topmost
+    /// stateful operator, which must know when its windows do, and from there to those that it reads.
     pub(crate) fn node(&self, plan: &LogicalPlan, on_close: bool) -> Result<Lowered> {
         if let Some(scope) = &self.step
             && let Some(done) = self.step(scope, plan)?
@@ -131,22 +132,18 @@ impl Lowerer {
                 Some(s) => self.session(s, stream_schema(plan), on_close),
                 None => Err(SpateError::internal(format!("an unknown plan node: {}", e.node.name()))),
             },
-            _ if on_close => Err(SpateError::unsupported(format!(
-                "EMIT ON WINDOW CLOSE needs an aggregate over a window at the top of the query, found {}",
-                construct(plan)
-            ))
-            .with_hint("GROUP BY window_start, window_end of TUMBLE(…) or HOP(…)")),
-            LogicalPlan::TableScan(t) => self.scan(t),
-            LogicalPlan::Join(j) => match self.timed_join(j)? {
+            LogicalPlan::Join(j) => match self.timed_join(j, on_close)? {
                 Some(timed) => Ok(timed),
-                None => self.join(j),
+                None => self.join(j, on_close),
             },
-            LogicalPlan::Union(u) => self.union(u),
+            LogicalPlan::Window(w) => self.over(w, on_close),
+            LogicalPlan::Union(u) => self.union(u, on_close),
+            _ if on_close => Err(close::refuse(&construct(plan))),
+            LogicalPlan::TableScan(t) => self.scan(t),
             LogicalPlan::Distinct(d) => self.distinct(d),
             LogicalPlan::Limit(l) => self.topn(l),
             // Rows have no order in a stream, unless a LIMIT reads it.
             LogicalPlan::Sort(s) => self.node(&s.input, on_close),
-            LogicalPlan::Window(w) => self.over(w),
             LogicalPlan::RecursiveQuery(r) => self.recursive(r),
             LogicalPlan::Unnest(u) => self.unnest(u),
             LogicalPlan::Values(v) => self.values(v),

@@ -11,12 +11,12 @@ use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion_expr::{Expr, LogicalPlan, Window};
 use datafusion_physical_expr::create_physical_sort_exprs;
 use datafusion_physical_plan::windows::create_window_expr;
-use spate_engine::plan::{Distribution, OpSpec, OrderBy, OverSpec, Properties, StreamNode, WindowRef};
+use spate_engine::plan::{Distribution, OpSpec, OrderBy, OverSpec, Properties, StreamNode, WatermarkColumn, WindowRef};
 use spate_engine::types::error::{Result, SpateError};
 
 use crate::rules::windows::is_framed;
 
-use super::{Lowered, Lowerer, expr, stream_schema, unaliased};
+use super::{Lowered, Lowerer, close, expr, stream_schema, unaliased};
 
 /// A window node's keys, as columns of its input.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ pub(super) struct Keys {
 }
 
 impl Lowerer {
-    pub(super) fn over(&self, top: &Window) -> Result<Lowered> {
+    pub(super) fn over(&self, top: &Window, on_close: bool) -> Result<Lowered> {
         let schema = stream_schema(&LogicalPlan::Window(top.clone()));
         // From the topmost node down, as long as one order serves all.
         let mut nodes = vec![top];
@@ -49,7 +49,7 @@ impl Lowerer {
             input = below.input.as_ref();
         }
         nodes.reverse();
-        let below = self.node(input, false)?.node;
+        let below = if on_close { self.settled(input)? } else { self.node(input, false)? }.node;
         let mut stages = Vec::with_capacity(nodes.len());
         for node in nodes {
             stages.push(node.window_expr.iter().map(|e| function(e, node.input.schema())).collect::<Result<_>>()?);
@@ -58,16 +58,25 @@ impl Lowerer {
             [] => Distribution::Single,
             columns => Distribution::Hash(columns.to_vec()),
         };
+        let window = closing(&keys.partition, &below);
+        if on_close && window.is_none() {
+            return Err(close::refuse_partition("window functions (OVER)"));
+        }
         let below = self.require(below, needed);
         let props = Properties {
-            append_only: false,
+            append_only: on_close,
             stream_key: below.props.stream_key.clone(),
-            watermarks: Vec::new(),
+            watermarks: window.filter(|_| on_close).into_iter().collect(),
             distribution: below.props.distribution.clone(),
         };
-        let spec = OverSpec { partition: keys.partition, order: keys.order, stages };
+        let spec = OverSpec { partition: keys.partition, order: keys.order, stages, window, emit_on_close: on_close };
         Ok(StreamNode { op: OpSpec::Over(spec), schema, props, inputs: vec![below] }.into())
     }
+}
+
+/// The partition column whose windows end partitions of what is never taken back.
+pub(super) fn closing(partition: &[usize], input: &StreamNode) -> Option<WatermarkColumn> {
+    close::window_of(partition, &input.props).filter(|_| input.props.append_only)
 }
 
 fn params(e: &Expr) -> Result<&WindowFunctionParams> {

@@ -19,7 +19,7 @@ impl Lowerer {
         }
         let read = |c: &Column| p.expr.iter().any(|e| e.column_refs().contains(c));
         let top = match p.input.as_ref() {
-            LogicalPlan::Filter(f) if !on_close => self.group_topn(f, read)?,
+            LogicalPlan::Filter(f) => self.group_topn(f, on_close, read)?,
             _ => None,
         };
         let input = match top {

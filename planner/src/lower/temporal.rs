@@ -68,14 +68,14 @@ impl Lowerer {
 impl Lowerer {
     /// An inner join into whose condition the optimizer has put comparisons with the epoch's
     /// time: they filter what the join gives.
-    pub(super) fn timed_join(&self, j: &Join) -> Result<Option<Lowered>> {
+    pub(super) fn timed_join(&self, j: &Join, on_close: bool) -> Result<Option<Lowered>> {
         let Some(condition) = j.filter.as_ref().filter(|_| j.join_type == JoinType::Inner) else { return Ok(None) };
         let (timed, plain): (Vec<&Expr>, Vec<&Expr>) =
             split_conjunction(condition).into_iter().partition(|e| comparison(e).is_some());
         let Some(timed) = conjunction(timed.into_iter().cloned()) else { return Ok(None) };
         let join = LogicalPlan::Join(Join { filter: conjunction(plain.into_iter().cloned()), ..j.clone() });
         let filter = Filter::try_new(timed, Arc::new(join)).map_err(crate::bind::bind_error)?;
-        self.temporal(&filter, false)
+        self.temporal(&filter, on_close)
     }
 }
 

@@ -673,14 +673,29 @@ fn refused(sql: &str, on_close: bool, expected: &str) {
 
 #[test]
 fn emit_on_window_close_is_refused_with_a_reason() {
-    let hint = " hint: GROUP BY window_start, window_end of TUMBLE(…) or HOP(…)";
+    let hint = " hint: GROUP BY, join on, or PARTITION BY window_start, window_end of TUMBLE(…) or HOP(…)";
     let needs = |found: &str| {
         format!(
-            "Unsupported: EMIT ON WINDOW CLOSE needs an aggregate over a window at the top of the query, found {found}{hint}"
+            "Unsupported: EMIT ON WINDOW CLOSE needs an aggregate, a join, window functions (OVER) or a top-n per group over windows at the top of the query, found {found}{hint}"
         )
     };
     refused("SELECT ts FROM bids", true, &needs("a scan of \"bids\""));
-    refused("SELECT a.ts FROM bids a JOIN bids b ON a.ts = b.ts", true, &needs("a join"));
+    refused(
+        "SELECT a.ts FROM bids a LEFT JOIN bids b ON a.auction = b.auction AND a.ts > b.ts",
+        true,
+        "Unsupported: EMIT ON WINDOW CLOSE of a join needs a condition that keeps its sides in one window hint: join on window_start or window_end of both sides, or bound how far their event times may be apart",
+    );
+    let partition = " needs a PARTITION BY column that the watermark closes hint: partition by window_start or window_end of TUMBLE(…) or HOP(…) over a source with WATERMARK FOR";
+    refused(
+        "SELECT sum(price) OVER (PARTITION BY auction) FROM bids",
+        true,
+        &format!("Unsupported: EMIT ON WINDOW CLOSE of window functions (OVER){partition}"),
+    );
+    refused(
+        "SELECT ts FROM bids QUALIFY row_number() OVER (PARTITION BY auction ORDER BY ts) = 1",
+        true,
+        &format!("Unsupported: EMIT ON WINDOW CLOSE of a top-n per group{partition}"),
+    );
     refused("SELECT DISTINCT ts FROM bids", true, &needs("SELECT DISTINCT"));
     refused("SELECT ts, count(*) FROM bids GROUP BY ts LIMIT 3", true, &needs("LIMIT"));
     refused(
@@ -696,6 +711,43 @@ fn emit_on_window_close_is_refused_with_a_reason() {
         "SELECT w, count(*) FROM (SELECT window_end + INTERVAL '1 second' AS w FROM TUMBLE(bids, ts, INTERVAL '1 second')) x GROUP BY w",
         true,
         by,
+    );
+}
+
+/// What waits for windows makes what it reads wait too, if that would take rows back.
+#[test]
+fn waiting_goes_down_as_far_as_it_must() {
+    on_close(
+        "SELECT auction, n FROM (SELECT auction, window_end, count(*) AS n, rank() OVER (PARTITION BY window_end ORDER BY count(*) DESC) AS r FROM TUMBLE(bids, ts, INTERVAL '10 seconds') GROUP BY auction, window_end) x WHERE r <= 3",
+        r"
+        Materialize out [append-only, any]
+          Project auction@0, count(Int64(1))@2 AS n [append-only, any]
+            GroupTopN partition=[window_end@1] order=[count(Int64(1))@2 desc] rank<=3 window=window_end@1 emit=on-close [append-only, key=[auction@0, window_end@1], watermark=window_end@1 (end), hash[window_end@1]]
+              Exchange hash[window_end@1] [append-only, key=[auction@0, window_end@1], watermark=window_end@1 (end), hash[window_end@1]]
+                Aggregate group=[auction@0, window_end@1] calls=[count(*)] window=window_end@1 emit=on-close [append-only, key=[auction@0, window_end@1], watermark=window_end@1 (end), hash[auction@0, window_end@1]]
+                  Exchange hash[auction@0, window_end@1] [append-only, watermark=window_end@1 (end), hash[auction@0, window_end@1]]
+                    Project auction@0, window_end_of(tumble_start(ts@1, 10000000, 0), 10000000) AS window_end [append-only, watermark=window_end@1 (end), any]
+                      Filter ts@1 IS NOT NULL [append-only, watermark=ts@1 (time), any]
+                        Source bids columns=[auction, ts] watermark=ts@1 - 5 s [append-only, watermark=ts@1 (time), any]
+        ",
+    );
+    on_close(
+        "SELECT a.auction, a.price, b.price AS other FROM TUMBLE(bids, ts, INTERVAL '10 seconds') a FULL JOIN TUMBLE(bids, ts, INTERVAL '10 seconds') b ON a.auction = b.auction AND a.window_start = b.window_start",
+        r"
+        Materialize out [append-only, any]
+          Project auction@0, price@1, price@4 AS other [append-only, any]
+            Close window=CASE WHEN window_start@2 IS NOT NULL THEN window_start@2 ELSE window_start@5 END@6 [append-only, watermark=CASE WHEN window_start@2 IS NOT NULL THEN window_start@2 ELSE window_start@5 END@6 (start of 10 s), any]
+              Project auction@0, price@1, window_start@2, auction@3, price@4, window_start@5, CASE WHEN window_start@2 IS NOT NULL THEN window_start@2 ELSE window_start@5 END AS CASE WHEN window_start@2 IS NOT NULL THEN window_start@2 ELSE window_start@5 END [changes, any]
+                Join full on=[auction@0 = auction@0, window_start@2 = window_start@2] free=window_start@2 < watermark free=window_start@2 < watermark [changes, any]
+                  Exchange hash[auction@0, window_start@2] [append-only, watermark=window_start@2 (start of 10 s), hash[auction@0, window_start@2]]
+                    Project auction@0, price@1, tumble_start(ts@2, 10000000, 0) AS window_start [append-only, watermark=window_start@2 (start of 10 s), any]
+                      Filter ts@2 IS NOT NULL [append-only, watermark=ts@2 (time), any]
+                        Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
+                  Exchange hash[auction@0, window_start@2] [append-only, watermark=window_start@2 (start of 10 s), hash[auction@0, window_start@2]]
+                    Project auction@0, price@1, tumble_start(ts@2, 10000000, 0) AS window_start [append-only, watermark=window_start@2 (start of 10 s), any]
+                      Filter ts@2 IS NOT NULL [append-only, watermark=ts@2 (time), any]
+                        Source bids columns=[auction, price, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
+        ",
     );
 }
 

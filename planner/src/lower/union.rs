@@ -7,11 +7,11 @@ use spate_engine::types::error::{Result, SpateError};
 use super::{Lowered, Lowerer, exchange, expr, stream_schema};
 
 impl Lowerer {
-    pub(super) fn union(&self, u: &Union) -> Result<Lowered> {
+    pub(super) fn union(&self, u: &Union, on_close: bool) -> Result<Lowered> {
         let schema = stream_schema(&LogicalPlan::Union(u.clone()));
         let mut inputs = Vec::with_capacity(u.inputs.len());
         for input in &u.inputs {
-            let node = self.node(input, false)?.node;
+            let node = self.node(input, on_close)?.node;
             if node.schema.fields().len() != schema.fields().len() {
                 return Err(SpateError::internal("the inputs of a union differ in their columns"));
             }

@@ -32,13 +32,27 @@ impl BagTable {
     /// Drops rows whose value in `column` (a timestamp of microseconds) is below `bound`; NULLs
     /// stay. Returns how many. Chunks without such rows are not looked at.
     pub fn delete_below(&mut self, column: usize, bound: i64) -> Result<usize> {
+        let late = self.below(column, bound)?;
+        self.remove(&late);
+        Ok(late.len())
+    }
+
+    /// Drops the rows at these places.
+    pub fn remove(&mut self, slots: &[Slot]) {
+        for &slot in slots {
+            self.set_weight(slot, 0);
+        }
+    }
+
+    /// Places of the rows whose value in `column` (a timestamp of microseconds) is below `bound`, in
+    /// insertion order. Chunks without such rows are not looked at.
+    pub fn below(&mut self, column: usize, bound: i64) -> Result<Vec<Slot>> {
         match self.schema.fields().get(column).map(|f| f.data_type()) {
             Some(DataType::Timestamp(TimeUnit::Microsecond, _)) => {}
             other => {
                 return Err(SpateError::internal(format!("rows cannot be freed by column {column} of type {other:?}")));
             }
         }
-        let mut freed = 0;
         let mut late = Vec::new();
         for chunk in 0..self.meta.len() {
             let meta = &self.meta[chunk];
@@ -54,21 +68,16 @@ impl BagTable {
                 for i in 0..piece.rows {
                     if meta.weights[piece.start + i] != 0 && !values.is_null(i) {
                         let v = values.value(i);
+                        min = min.min(v);
                         if v < bound {
                             late.push(join_slot(chunk, piece.start + i));
-                        } else {
-                            min = min.min(v);
                         }
                     }
                 }
             }
             self.meta[chunk].min = Some((column, min));
-            freed += late.len();
-            for slot in late.drain(..) {
-                self.set_weight(slot, 0);
-            }
         }
-        Ok(freed)
+        Ok(late)
     }
 
     /// Frees the room of dead rows. To be called at barriers: slots do not outlive it.
