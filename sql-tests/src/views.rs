@@ -642,6 +642,22 @@ pub const VIEWS: &[View] = &[
     v("t_pair", "SELECT t.id, u.s FROM t JOIN u ON t.a = u.a WHERE greatest(t.ts, u.ts) < now() - INTERVAL '5 days'"),
     v("t_left", "SELECT t.id, u.s FROM t LEFT JOIN u ON t.a = u.a WHERE t.ts <= now() AND (u.a IS NULL OR u.a > 1)"),
     v("t_ev", "SELECT k, v FROM ev WHERE now() > ts"),
+    // Nearest in time.
+    v(
+        "a_last",
+        "SELECT t.id, t.ts, u.s, u.d, u.ts AS at FROM t ASOF JOIN u MATCH_CONDITION (t.ts >= u.ts) ON t.a = u.a",
+    ),
+    v("a_before", "SELECT t.id, u.s, u.f FROM t ASOF LEFT JOIN u MATCH_CONDITION (u.ts < t.ts) ON t.s = u.s"),
+    v("a_next", "SELECT u.a, u.s, t.id FROM u ASOF LEFT JOIN t MATCH_CONDITION (u.ts <= t.ts) ON u.a = t.a"),
+    v("a_number", "SELECT t.id, t.a, w.k, w.n FROM t ASOF LEFT JOIN w MATCH_CONDITION (t.a < w.k)"),
+    v(
+        "a_two",
+        "SELECT t.id, u.s, w.n FROM t ASOF LEFT JOIN u MATCH_CONDITION (t.ts > u.ts) ON t.a = u.a AND t.s = u.s ASOF LEFT JOIN w MATCH_CONDITION (t.b >= w.n) ON w.k = u.a",
+    ),
+    v(
+        "a_agg",
+        "SELECT u.s, count(*) AS c, count(x.c) AS n FROM u ASOF LEFT JOIN (SELECT a, max(ts) AS ts, count(*) AS c FROM t GROUP BY a) x MATCH_CONDITION (u.ts >= x.ts) ON u.a = x.a GROUP BY u.s",
+    ),
     // Views on views on views.
     on("v1", &["g_sum"], "SELECT a, sb, sd FROM g_sum WHERE sb IS NOT NULL"),
     on("v2", &["v1"], "SELECT v1.a, v1.sb, w.n FROM v1 LEFT JOIN w ON v1.a = w.k"),

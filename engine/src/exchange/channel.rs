@@ -235,7 +235,7 @@ mod tests {
 
     fn barrier(epoch: Epoch) -> Barrier {
         let tick = Tick { incarnation: 1, term: 1, epoch, opened_us: epoch as i64 - 1, now_us: epoch as i64 };
-        Barrier { tick, ranges: Arc::new([]), watermark: WATERMARK_MIN }
+        Barrier { tick, ranges: Arc::new([]), watermark: WATERMARK_MIN, complete: true }
     }
 
     fn channel() -> Arc<Channel> {

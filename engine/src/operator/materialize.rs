@@ -34,7 +34,7 @@ impl Operator for Materialize {
     }
 
     fn barrier(&mut self, info: &BarrierInfo<'_>, _: &mut Tables, _: &mut Output) -> Result<()> {
-        let barrier = Barrier { tick: info.tick, ranges: Arc::new([]), watermark: info.watermark };
+        let barrier = Barrier { tick: info.tick, ranges: Arc::new([]), watermark: info.watermark, complete: true };
         self.store.apply(self.partition, &barrier, std::mem::take(&mut self.epoch))
     }
 }

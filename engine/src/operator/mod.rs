@@ -11,6 +11,7 @@
 //! - A retraction may come before its insertion within an epoch; at the barrier all is net.
 
 pub mod aggregate;
+pub mod asof;
 pub mod close;
 pub mod consolidate;
 pub mod distinct;
@@ -19,6 +20,7 @@ pub mod expr;
 pub mod filter;
 pub mod group_topn;
 pub mod join;
+pub mod lookup;
 pub mod materialize;
 pub mod over;
 pub mod project;
@@ -49,6 +51,9 @@ pub struct BarrierInfo<'a> {
     pub watermark: Watermark,
     /// Watermark per input port.
     pub input_watermarks: &'a [Watermark],
+    /// Per input port: whether all that was there when the job was created has come (of a bounded
+    /// source, all there is). A port that is not told of is complete.
+    pub complete: &'a [bool],
 }
 
 /// Where an operator puts what it emits.

@@ -63,7 +63,7 @@ fn epoch(
         op.push(0, delta(&schema(&["x", "y"]), part), tables, &mut out).unwrap();
     }
     let tick = Tick { incarnation: 1, term: 1, epoch: 1, opened_us: 0, now_us: 1 };
-    op.barrier(&BarrierInfo { tick, watermark: 0, input_watermarks: &[0, 0] }, tables, &mut out)?;
+    op.barrier(&BarrierInfo { tick, watermark: 0, input_watermarks: &[0, 0], complete: &[] }, tables, &mut out)?;
     Ok(out.take().iter().flat_map(texts).collect())
 }
 

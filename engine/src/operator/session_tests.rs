@@ -173,7 +173,7 @@ fn times_at_the_end_of_time() {
             run.op.push(0, d, &mut run.tables, &mut out).unwrap();
         }
         let tick = crate::types::Tick { incarnation: 1, term: 1, epoch: 1, now_us: 1, opened_us: 0 };
-        let info = BarrierInfo { tick, watermark, input_watermarks: &[watermark] };
+        let info = BarrierInfo { tick, watermark, input_watermarks: &[watermark], complete: &[] };
         run.op.barrier(&info, &mut run.tables, &mut out).unwrap();
         let kept: Vec<usize> = (0..3).map(|t| run.tables.ordered(t).unwrap().len()).collect();
         (out.take().iter().map(Delta::num_rows).sum::<usize>(), kept)

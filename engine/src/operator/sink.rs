@@ -149,7 +149,7 @@ mod tests {
             sink.push(0, delta(rows), &mut tables, &mut out)?;
         }
         let tick = Tick { incarnation: 1, term: 1, epoch, opened_us: -1, now_us: 0 };
-        let info = BarrierInfo { tick, watermark: WATERMARK_MIN, input_watermarks: &[] };
+        let info = BarrierInfo { tick, watermark: WATERMARK_MIN, input_watermarks: &[], complete: &[] };
         sink.barrier(&info, &mut tables, &mut out)
     }
 

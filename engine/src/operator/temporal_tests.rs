@@ -31,7 +31,7 @@ fn epoch(op: &mut Temporal, tables: &mut Tables, deltas: Vec<Delta>, now: i64) -
         op.push(0, d, tables, &mut out).unwrap();
     }
     let tick = Tick { incarnation: 1, term: 1, epoch: 1, opened_us: now, now_us: now + 1 };
-    op.barrier(&BarrierInfo { tick, watermark: 0, input_watermarks: &[0] }, tables, &mut out).unwrap();
+    op.barrier(&BarrierInfo { tick, watermark: 0, input_watermarks: &[0], complete: &[] }, tables, &mut out).unwrap();
     out.take().iter().flat_map(texts).collect()
 }
 

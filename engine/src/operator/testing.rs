@@ -41,7 +41,7 @@ impl Run {
             opened_us: self.epoch as i64 - 1,
             now_us: self.epoch as i64,
         };
-        let info = BarrierInfo { tick, watermark, input_watermarks: &[watermark] };
+        let info = BarrierInfo { tick, watermark, input_watermarks: &[watermark], complete: &[] };
         self.op.barrier(&info, &mut self.tables, &mut out).unwrap();
         out.take().iter().flat_map(texts).collect()
     }

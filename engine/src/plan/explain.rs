@@ -116,17 +116,9 @@ impl StreamNode {
             }
             OpSpec::Join(j) => {
                 let right = self.inputs.get(1).map(|n| n.schema.as_ref());
-                let on: Vec<String> = j
-                    .left_keys
-                    .iter()
-                    .zip(&j.right_keys)
-                    .map(|(l, r)| {
-                        let op = if j.null_equal { "is not distinct from" } else { "=" };
-                        format!("{} {op} {}", column(input, *l), column(right, *r))
-                    })
-                    .collect();
+                let op = if j.null_equal { "is not distinct from" } else { "=" };
                 let kind = format!("{:?}", j.kind).to_lowercase();
-                let mut text = format!(" {kind} on=[{}]", on.join(", "));
+                let mut text = format!(" {kind} on=[{}]", pairs(input, &j.left_keys, right, &j.right_keys, op));
                 if let Some(f) = &j.filter {
                     let _ = write!(text, " filter={f}");
                 }
@@ -141,6 +133,28 @@ impl StreamNode {
                     }
                 }
                 text
+            }
+            OpSpec::AsOf(a) => {
+                let right = self.inputs.get(1).map(|n| n.schema.as_ref());
+                let op = match (a.backward, a.strict) {
+                    (true, false) => ">=",
+                    (true, true) => ">",
+                    (false, false) => "<=",
+                    (false, true) => "<",
+                };
+                format!(
+                    " {} on=[{}] match={} {op} {}",
+                    if a.outer { "left" } else { "inner" },
+                    pairs(input, &a.left_keys, right, &a.right_keys, "="),
+                    column(input, a.left_time),
+                    column(right, a.right_time)
+                )
+            }
+            OpSpec::Lookup(l) => {
+                let right = self.inputs.get(1).map(|n| n.schema.as_ref());
+                let kind = if l.outer { "left" } else { "inner" };
+                let filter = l.filter.as_ref().map_or(String::new(), |f| format!(" filter={f}"));
+                format!(" {kind} on=[{}]{filter}", pairs(input, &l.left_keys, right, &l.right_keys, "="))
             }
             OpSpec::TopN(t) => {
                 let order: Vec<String> = t.order.iter().map(|o| sort(input, o)).collect();
@@ -242,6 +256,12 @@ fn column(schema: Option<&Schema>, index: usize) -> String {
 fn columns(schema: Option<&Schema>, indices: &[usize]) -> String {
     let names: Vec<String> = indices.iter().map(|&i| column(schema, i)).collect();
     format!("[{}]", names.join(", "))
+}
+
+/// Pairs of columns that are compared.
+fn pairs(left: Option<&Schema>, l: &[usize], right: Option<&Schema>, r: &[usize], op: &str) -> String {
+    let pair = |(l, r): (&usize, &usize)| format!("{} {op} {}", column(left, *l), column(right, *r));
+    l.iter().zip(r).map(pair).collect::<Vec<_>>().join(", ")
 }
 
 fn names(schema: Option<&Schema>, count: usize) -> String {

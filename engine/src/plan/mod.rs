@@ -123,6 +123,10 @@ pub enum OpSpec {
     Session(SessionSpec),
     /// Hash join, semi and anti join.
     Join(JoinSpec),
+    /// Join with the row nearest in time.
+    AsOf(AsOfSpec),
+    /// Join with the rows that there are when a row comes.
+    Lookup(LookupSpec),
     /// UNION ALL.
     Union,
     /// SELECT DISTINCT over whole rows.
@@ -457,6 +461,49 @@ pub struct Expiry {
     pub offset_us: i64,
 }
 
+/// ASOF JOIN: output columns are the left's, then the right's. All key and time columns of a side
+/// are different ones, of the same types on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsOfSpec {
+    /// Key columns of the left input; may be empty.
+    pub left_keys: Vec<usize>,
+    /// Key columns of the right input.
+    pub right_keys: Vec<usize>,
+    /// Time of the left input.
+    pub left_time: usize,
+    /// Time of the right input.
+    pub right_time: usize,
+    /// The right row is the last before the left one; else the first after it.
+    pub backward: bool,
+    /// It is not of the same time.
+    pub strict: bool,
+    /// Left rows without a match are in the output.
+    pub outer: bool,
+}
+
+/// Join of append-only rows with what the right input holds when they come: output columns are the
+/// left's, then the right's. What was given is never taken back.
+#[derive(Debug, Clone)]
+pub struct LookupSpec {
+    /// Key columns of the left input, at least one.
+    pub left_keys: Vec<usize>,
+    /// Key columns of the right input, of the same types.
+    pub right_keys: Vec<usize>,
+    /// What else must be true, over the left's columns and then the right's.
+    pub filter: Option<ExprRef>,
+    /// Left rows without a match are in the output.
+    pub outer: bool,
+}
+
+impl PartialEq for LookupSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.left_keys == other.left_keys
+            && self.right_keys == other.right_keys
+            && self.filter == other.filter
+            && self.outer == other.outer
+    }
+}
+
 /// ORDER BY … LIMIT … OFFSET. Ties are broken by the whole row, so the planner appends
 /// all other columns to `order`.
 #[derive(Debug, Clone, PartialEq)]
@@ -608,6 +655,8 @@ impl OpSpec {
             Self::Aggregate(_) => "Aggregate",
             Self::Session(_) => "Session",
             Self::Join(_) => "Join",
+            Self::AsOf(_) => "AsOf",
+            Self::Lookup(_) => "Lookup",
             Self::Union => "Union",
             Self::Distinct => "Distinct",
             Self::Upsert(_) => "Upsert",

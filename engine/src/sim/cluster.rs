@@ -209,7 +209,7 @@ pub fn run(setup: &Setup, seed: u64, faults: Option<&Faults>, repeat: Option<&Hi
 }
 
 fn barrier(tick: Tick) -> Barrier {
-    Barrier { tick, ranges: Arc::new([]), watermark: WATERMARK_MIN }
+    Barrier { tick, ranges: Arc::new([]), watermark: WATERMARK_MIN, complete: true }
 }
 
 impl Cluster<'_> {

@@ -61,7 +61,7 @@ pub struct FrozenOrdered {
 }
 
 /// The least byte string above all that start with `prefix`; `None` if there is none.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&b| b != 0xff)?;
     let mut next = prefix[..=keep].to_vec();
     next[keep] += 1;

@@ -273,7 +273,7 @@ impl ViewStore {
         let mut part = self.partition(0)?;
         let deltas = std::mem::take(&mut part.open);
         let any = !deltas.is_empty();
-        self.push_log(&mut part, Barrier { tick, ranges: Arc::new([]), watermark }, deltas)?;
+        self.push_log(&mut part, Barrier { tick, ranges: Arc::new([]), watermark, complete: true }, deltas)?;
         drop(part);
         self.notify();
         Ok(any)

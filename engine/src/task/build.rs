@@ -574,6 +574,8 @@ impl Builder<'_> {
                 Box::new(operator::semi_join::SemiJoin::new(s, input(0)?, input(1)?, out)?)
             }
             OpSpec::Join(s) => Box::new(operator::join::HashJoin::new(s, input(0)?, input(1)?, out)?),
+            OpSpec::AsOf(s) => Box::new(operator::asof::AsOf::new(s.clone(), input(0)?, input(1)?, out)?),
+            OpSpec::Lookup(s) => Box::new(operator::lookup::Lookup::new(s.clone(), input(0)?, input(1)?, out)?),
             OpSpec::Union => Box::new(operator::union::Union::new(out)),
             OpSpec::Distinct => {
                 let append_only = node.inputs.first().is_some_and(|n| n.props.append_only);

@@ -281,21 +281,29 @@ impl Task {
         // Watermarks per operator port; a port that nothing feeds has ended.
         let mut marks: Vec<Vec<Watermark>> =
             self.parts.ops.iter().map(|n| vec![WATERMARK_MAX; n.ports.max(1)]).collect();
+        let mut complete: Vec<Vec<bool>> = self.parts.ops.iter().map(|n| vec![true; n.ports.max(1)]).collect();
         let mut root_mark = WATERMARK_MAX;
         for (leaf, b) in self.parts.leaves.iter().zip(&closed) {
             match leaf.parent {
-                Some((op, port)) => marks[op][port] = b.watermark,
+                Some((op, port)) => {
+                    marks[op][port] = b.watermark;
+                    complete[op][port] = b.caught_up;
+                }
                 None => root_mark = b.watermark,
             }
         }
         for op in 0..self.parts.ops.len() {
             let node = &mut self.parts.ops[op];
             let least = marks[op].iter().copied().min().unwrap_or(WATERMARK_MAX);
-            let info = BarrierInfo { tick, watermark: least, input_watermarks: &marks[op] };
+            let info = BarrierInfo { tick, watermark: least, input_watermarks: &marks[op], complete: &complete[op] };
             node.op.barrier(&info, &mut node.tables, &mut self.out)?;
             let mark = node.op.watermark(&info);
+            let all = complete[op].iter().all(|c| *c);
             match node.parent {
-                Some((parent, port)) => marks[parent][port] = mark,
+                Some((parent, port)) => {
+                    marks[parent][port] = mark;
+                    complete[parent][port] = all;
+                }
                 None => root_mark = mark,
             }
             self.forward(op)?;
@@ -305,7 +313,7 @@ impl Task {
         self.parts.memory.change(from, used).map_err(|e| self.explain_memory(e))?;
         let ranges = union_ranges(closed.iter().map(|b| &*b.ranges));
         let caught_up = closed.iter().all(|b| b.caught_up);
-        let barrier = Barrier { tick, ranges, watermark: root_mark };
+        let barrier = Barrier { tick, ranges, watermark: root_mark, complete: caught_up };
         self.phase = Phase::Publish(barrier, 0, caught_up);
         Ok(Step::Again)
     }

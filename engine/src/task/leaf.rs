@@ -176,7 +176,7 @@ impl RemoteLeaf {
     }
 }
 
-/// One barrier from several: the least watermark, all ranges once.
+/// One barrier from several: the least watermark, all ranges once, complete if all are.
 pub fn merge(barriers: &[crate::types::Barrier], epoch: Epoch) -> Result<LeafBarrier> {
     let first = barriers
         .first()
@@ -190,6 +190,6 @@ pub fn merge(barriers: &[crate::types::Barrier], epoch: Epoch) -> Result<LeafBar
         tick: first.tick,
         watermark: barriers.iter().map(|b| b.watermark).min().unwrap_or(WATERMARK_MAX),
         ranges: crate::types::epoch::union_ranges(barriers.iter().map(|b| &*b.ranges)),
-        caught_up: true,
+        caught_up: barriers.iter().all(|b| b.complete),
     })
 }

@@ -63,4 +63,7 @@ pub struct Barrier {
     pub ranges: Arc<[SplitRange]>,
     /// Watermark of the edge from this epoch's end on.
     pub watermark: Watermark,
+    /// All that was there when the job was created has come through (of bounded sources, all there
+    /// is).
+    pub complete: bool,
 }

@@ -127,6 +127,17 @@ pub(super) fn at_span(error: SpateError, span: Span) -> SpateError {
     if span.start.line > 0 { error.at(span.start.line, span.start.column) } else { error }
 }
 
+/// Whether a table version is the current one, whatever it is at the time.
+fn is_now(version: &ast::TableVersion) -> bool {
+    let ast::TableVersion::ForSystemTimeAsOf(ast::Expr::Function(f)) = version else { return false };
+    let none = match &f.args {
+        ast::FunctionArguments::None => true,
+        ast::FunctionArguments::List(list) => list.args.is_empty() && list.clauses.is_empty(),
+        ast::FunctionArguments::Subquery(_) => false,
+    };
+    none && f.over.is_none() && f.filter.is_none() && f.name.to_string().eq_ignore_ascii_case("proctime")
+}
+
 struct Refuser {
     continuous: bool,
 }
@@ -214,7 +225,9 @@ impl Visitor for Refuser {
             } => {
                 let rows = args.is_some() && super::series::gives_rows(name);
                 refuse_if(sample.is_some(), || at_span(ignored("TABLESAMPLE"), at))?;
-                refuse_if(version.is_some(), || at_span(ignored("a table version (FOR SYSTEM_TIME AS OF)"), at))?;
+                refuse_if(version.as_ref().is_some_and(|v| !is_now(v)), || {
+                    at_span(ignored("a table version other than FOR SYSTEM_TIME AS OF PROCTIME()"), at)
+                })?;
                 refuse_if(*with_ordinality && !rows, || at_span(ignored("WITH ORDINALITY"), at))?;
                 refuse_if(!with_hints.is_empty() || !index_hints.is_empty(), || at_span(ignored("a table hint"), at))?;
                 refuse_if(!partitions.is_empty(), || at_span(ignored("PARTITION"), at))?;

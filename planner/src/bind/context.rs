@@ -12,7 +12,7 @@ use datafusion_expr::{AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, ScalarUDF
 use spate_engine::plan::ObjectId;
 use spate_engine::types::error::{ErrorKind, SpateError};
 
-use super::joins::MergedColumns;
+use super::joins::SpecialJoins;
 use super::types::SqlTypes;
 use super::windows::WindowTables;
 use super::{RelationSource, Resolver, WorkTable};
@@ -45,7 +45,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
             Arc::new(datafusion_functions_aggregate::planner::AggregateFunctionPlanner),
             Arc::new(datafusion_functions_window::planner::WindowFunctionPlanner),
         ],
-        relation_planners: vec![Arc::new(MergedColumns), Arc::new(WindowTables)],
+        relation_planners: vec![Arc::new(SpecialJoins), Arc::new(WindowTables)],
     };
     let scalars = datafusion_functions::all_default_functions()
         .into_iter()

@@ -1,19 +1,26 @@
-//! RIGHT and FULL JOIN with USING or NATURAL. DataFusion takes the merged column from the left
+//! Joins that are planned here: those that look something up ([`super::lookup`]), and RIGHT and FULL
+//! JOIN with USING or NATURAL. Of the latter DataFusion takes the merged column from the left
 //! side, where a row without a left one has NULL. Here the join is planned with ON, and under
 //! a projection that has the merged column, then the other columns of both sides. The sides'
 //! own columns of that name are gone, so that nothing means the wrong one.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use datafusion_common::{Column, Result};
 use datafusion_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
-use datafusion_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion_expr::{Expr, Extension, JoinType, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion_functions::expr_fn::coalesce;
 use datafusion_sql::sqlparser::ast::{
     Ident, Join, JoinConstraint, JoinOperator, Query, Select, Spanned, TableFactor, TableWithJoins, VisitMut,
     VisitorMut,
 };
+use datafusion_sql::sqlparser::tokenizer::Span;
 use spate_engine::types::error::{ErrorKind, SpateError};
+
+use super::check::at_span;
+use super::lookup::{LookupJoin, LookupKind};
+use crate::sql::left_condition;
 
 /// Puts every join that is planned here, with what stands before it, into parentheses: then it
 /// is a relation, and [`MergedColumns`] is asked for it.
@@ -44,11 +51,29 @@ impl VisitorMut for Folder {
 /// `alone`: whether `t` is in parentheses already.
 fn parenthesize(t: &mut TableWithJoins, alone: bool) {
     let until = t.joins.len() - usize::from(alone && !t.joins.is_empty());
-    let Some(last) = t.joins.iter().take(until).rposition(|j| merges(j).is_some()) else { return };
+    let Some(last) = t.joins.iter().take(until).rposition(is_special) else { return };
     let rest = t.joins.split_off(last + 1);
     let joins = std::mem::replace(&mut t.joins, rest);
     let first = TableWithJoins { relation: t.relation.clone(), joins };
     t.relation = TableFactor::NestedJoin { table_with_joins: Box::new(first), alias: None };
+}
+
+/// Whether a join is planned here.
+fn is_special(join: &Join) -> bool {
+    merges(join).is_some() || looks_up(join).is_some()
+}
+
+/// What a join looks up, if it does, and whether rows that find nothing stay.
+fn looks_up(join: &Join) -> Option<(LookupKind, bool)> {
+    let versioned = matches!(&join.relation, TableFactor::Table { version: Some(_), .. });
+    match &join.join_operator {
+        JoinOperator::AsOf { match_condition, .. } => {
+            Some((LookupKind::AsOf, left_condition(match_condition).is_some()))
+        }
+        JoinOperator::Join(_) | JoinOperator::Inner(_) if versioned => Some((LookupKind::Current, false)),
+        JoinOperator::Left(_) | JoinOperator::LeftOuter(_) if versioned => Some((LookupKind::Current, true)),
+        _ => None,
+    }
 }
 
 /// The type of a join that merges columns and may have no left row.
@@ -62,19 +87,20 @@ pub(super) fn merges(join: &Join) -> Option<(JoinType, &JoinConstraint)> {
 }
 
 #[derive(Debug)]
-pub(super) struct MergedColumns;
+pub(super) struct SpecialJoins;
 
-impl RelationPlanner for MergedColumns {
+impl RelationPlanner for SpecialJoins {
     fn plan_relation(
         &self,
         relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
         let last = match &relation {
-            TableFactor::NestedJoin { table_with_joins, .. } => table_with_joins.joins.last().and_then(merges),
-            _ => None,
+            TableFactor::NestedJoin { table_with_joins, .. } => table_with_joins.joins.last().is_some_and(is_special),
+            TableFactor::Table { version: Some(_), .. } => return Err(misplaced(relation.span()).into()),
+            _ => false,
         };
-        if last.is_none() {
+        if !last {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         }
         let TableFactor::NestedJoin { mut table_with_joins, alias } = relation else {
@@ -83,13 +109,17 @@ impl RelationPlanner for MergedColumns {
         let Some(join) = table_with_joins.joins.pop() else {
             return Ok(RelationPlanning::Original(Box::new(TableFactor::NestedJoin { table_with_joins, alias })));
         };
-        let Some((kind, constraint)) = merges(&join) else {
-            return Err(SpateError::internal("a join is not what it was").into());
-        };
         let left = if table_with_joins.joins.is_empty() {
             context.plan(table_with_joins.relation)?
         } else {
             context.plan(TableFactor::NestedJoin { table_with_joins, alias: None })?
+        };
+        if let Some((kind, outer)) = looks_up(&join) {
+            let plan = lookup(left, join, kind, outer, context)?;
+            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
+        }
+        let Some((kind, constraint)) = merges(&join) else {
+            return Err(SpateError::internal("a join is not what it was").into());
         };
         let right = context.plan(join.relation.clone())?;
         let names = match constraint {
@@ -103,6 +133,59 @@ impl RelationPlanner for MergedColumns {
         let plan = merged(left, right, kind, &names, &format!("__using_{}_{}", at.line, at.column))?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))
     }
+}
+
+/// A table version where nothing looks it up.
+fn misplaced(at: Span) -> SpateError {
+    let text = "FOR SYSTEM_TIME AS OF PROCTIME() elsewhere than on the right of an inner or LEFT JOIN is not supported";
+    at_span(SpateError::unsupported(text), at)
+}
+
+/// A join that looks something up.
+fn lookup(
+    left: LogicalPlan,
+    join: Join,
+    kind: LookupKind,
+    outer: bool,
+    context: &mut dyn RelationPlannerContext,
+) -> Result<LogicalPlan> {
+    let Join { mut relation, join_operator, .. } = join;
+    let at = relation.span();
+    if let TableFactor::Table { version, .. } = &mut relation {
+        // A time of its own beside the row's.
+        if kind == LookupKind::AsOf && version.is_some() {
+            return Err(misplaced(at).into());
+        }
+        *version = None;
+    }
+    let right = context.plan(relation)?;
+    let what = match kind {
+        LookupKind::AsOf => "ASOF JOIN",
+        LookupKind::Current => "a join FOR SYSTEM_TIME AS OF PROCTIME()",
+    };
+    let (condition, constraint) = match join_operator {
+        JoinOperator::AsOf { match_condition, constraint } => {
+            (Some(left_condition(&match_condition).unwrap_or(match_condition)), constraint)
+        }
+        JoinOperator::Join(c) | JoinOperator::Inner(c) | JoinOperator::Left(c) | JoinOperator::LeftOuter(c) => {
+            (None, c)
+        }
+        _ => return Err(SpateError::internal("a join is not what it was").into()),
+    };
+    let both = left.schema().join(right.schema())?;
+    let on = match constraint {
+        JoinConstraint::On(e) => context.sql_to_expr(e, &both)?,
+        JoinConstraint::None => lit(true),
+        JoinConstraint::Using(_) | JoinConstraint::Natural => {
+            let error =
+                SpateError::unsupported(format!("{what} with USING or NATURAL is not supported")).with_hint("use ON");
+            return Err(at_span(error, at).into());
+        }
+    };
+    let condition = condition.map_or(Ok(lit(true)), |e| context.sql_to_expr(e, &both))?;
+    let node = LookupJoin::try_new(kind, outer, left, right, condition, on)?;
+    node.check().map_err(|e| at_span(super::bind_error(e), at))?;
+    Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
 }
 
 fn one_ident(name: &datafusion_sql::sqlparser::ast::ObjectName) -> Result<Ident> {

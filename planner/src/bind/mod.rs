@@ -15,6 +15,7 @@ mod errors;
 pub mod functions;
 mod intervals;
 mod joins;
+pub(crate) mod lookup;
 mod math;
 mod minmax;
 mod names;

@@ -17,6 +17,7 @@ use datafusion_functions_aggregate::{min_max, sum};
 use datafusion_functions_window::lead_lag;
 
 use super::functions;
+use super::lookup::LookupJoin;
 use super::windows::{END, START};
 
 /// Adds to each row the start and the end of its session: a run of rows of one partition in
@@ -89,10 +90,16 @@ impl SessionWindow {
 /// A bound plan in nodes that DataFusion can run.
 pub fn in_batch(plan: LogicalPlan) -> spate_engine::types::error::Result<LogicalPlan> {
     let done = plan.transform_up_with_subqueries(|node| match &node {
-        LogicalPlan::Extension(e) => match e.node.as_any().downcast_ref::<SessionWindow>() {
-            Some(s) => Ok(Transformed::yes(s.in_batch()?)),
-            None => Ok(Transformed::no(node)),
-        },
+        LogicalPlan::Extension(e) => {
+            let any = e.node.as_any();
+            if let Some(s) = any.downcast_ref::<SessionWindow>() {
+                return Ok(Transformed::yes(s.in_batch()?));
+            }
+            match any.downcast_ref::<LookupJoin>() {
+                Some(l) => Ok(Transformed::yes(l.in_batch()?)),
+                None => Ok(Transformed::no(node)),
+            }
+        }
         _ => Ok(Transformed::no(node)),
     });
     Ok(done.map_err(super::bind_error)?.data)

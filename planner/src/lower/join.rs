@@ -36,12 +36,7 @@ impl Lowerer {
         let left_width = left.schema.fields().len();
         let (left, left_keys) = with_keys(left, j.left.schema(), j.on.iter().map(|p| &p.0))?;
         let (right, right_keys) = with_keys(right, j.right.schema(), j.on.iter().map(|p| &p.1))?;
-        for (l, r) in left_keys.iter().zip(&right_keys) {
-            let (l, r) = (left.schema.field(*l).data_type(), right.schema.field(*r).data_type());
-            if l != r {
-                return Err(SpateError::internal(format!("join keys of different types: {l} and {r}")));
-            }
-        }
+        check_types(&left, &left_keys, &right, &right_keys)?;
         let (left, right) = self.bring_together(left, right, &left_keys, &right_keys);
 
         let extra = left.schema.fields().len() - left_width;
@@ -158,7 +153,7 @@ impl Lowerer {
     }
 
     /// Puts the rows of equal keys of both sides into one task.
-    fn bring_together(
+    pub(super) fn bring_together(
         &self,
         left: StreamNode,
         right: StreamNode,
@@ -180,8 +175,24 @@ impl Lowerer {
     }
 }
 
+/// Errors unless the keys of both sides are of equal types.
+pub(super) fn check_types(
+    left: &StreamNode,
+    left_keys: &[usize],
+    right: &StreamNode,
+    right_keys: &[usize],
+) -> Result<()> {
+    for (l, r) in left_keys.iter().zip(right_keys) {
+        let (l, r) = (left.schema.field(*l).data_type(), right.schema.field(*r).data_type());
+        if l != r {
+            return Err(SpateError::internal(format!("join keys of different types: {l} and {r}")));
+        }
+    }
+    Ok(())
+}
+
 /// One side of a join with columns for all of its keys, and which those are.
-fn with_keys<'a>(
+pub(super) fn with_keys<'a>(
     side: StreamNode,
     schema: &DFSchema,
     on: impl Iterator<Item = &'a Expr>,

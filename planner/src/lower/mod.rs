@@ -11,6 +11,7 @@ mod filter;
 mod group_topn;
 mod interval;
 mod join;
+mod lookup;
 mod over;
 pub(crate) mod project;
 mod recursive;
@@ -33,6 +34,7 @@ use spate_engine::plan::{
 };
 use spate_engine::types::error::{Result, SpateError};
 
+use crate::bind::lookup::{LookupJoin, LookupKind};
 use crate::bind::session::SessionWindow;
 
 /// Where the rows of a continuous query go.
@@ -128,10 +130,16 @@ impl Lowerer {
                 Ok(input)
             }
             LogicalPlan::Aggregate(a) => self.aggregate(a, on_close),
-            LogicalPlan::Extension(e) => match e.node.as_any().downcast_ref::<SessionWindow>() {
-                Some(s) => self.session(s, stream_schema(plan), on_close),
-                None => Err(SpateError::internal(format!("an unknown plan node: {}", e.node.name()))),
-            },
+            LogicalPlan::Extension(e) => {
+                if let Some(s) = e.node.as_any().downcast_ref::<SessionWindow>() {
+                    return self.session(s, stream_schema(plan), on_close);
+                }
+                match e.node.as_any().downcast_ref::<LookupJoin>() {
+                    Some(_) if on_close => Err(close::refuse(&construct(plan))),
+                    Some(l) => self.lookup(l, stream_schema(plan)),
+                    None => Err(SpateError::internal(format!("an unknown plan node: {}", e.node.name()))),
+                }
+            }
             LogicalPlan::Join(j) => match self.timed_join(j, on_close)? {
                 Some(timed) => Ok(timed),
                 None => self.join(j, on_close),
@@ -209,6 +217,11 @@ fn construct(plan: &LogicalPlan) -> String {
         LogicalPlan::Unnest(_) => "unnest".into(),
         LogicalPlan::Values(_) => "VALUES".into(),
         LogicalPlan::EmptyRelation(_) => "a query without FROM".into(),
+        LogicalPlan::Extension(e) => match e.node.as_any().downcast_ref::<LookupJoin>().map(|l| l.kind) {
+            Some(LookupKind::AsOf) => "ASOF JOIN".into(),
+            Some(LookupKind::Current) => "FOR SYSTEM_TIME AS OF PROCTIME()".into(),
+            None => e.node.name().to_owned(),
+        },
         other => format!("a statement ({})", other.display()),
     }
 }

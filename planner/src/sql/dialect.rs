@@ -10,7 +10,7 @@ use datafusion_sql::sqlparser::ast::{
 use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
-use datafusion_sql::sqlparser::tokenizer::Token;
+use datafusion_sql::sqlparser::tokenizer::{Token, Word};
 
 /// Spate's SQL dialect.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,6 +23,9 @@ pub static DIALECT: SpateDialect = SpateDialect;
 const TABLE_ARGUMENT: &str = "TABLE";
 /// Name of the marker function that stands for `t PARTITION BY columns` in an argument list.
 const PARTITION_BY: &str = "PARTITION BY";
+
+/// Name of the marker function that stands around the condition of an `ASOF LEFT JOIN`.
+const ASOF_LEFT: &str = "ASOF LEFT";
 
 /// Reserved words that start or join clauses, and so are never columns unless quoted.
 const CLAUSES: &[Keyword] = &[
@@ -84,6 +87,25 @@ pub fn partition_argument(expr: &Expr) -> Option<(Expr, Vec<Expr>)> {
         _ => None,
     });
     Some((args.next()?, args.collect()))
+}
+
+/// The marker that opens the condition of an `ASOF LEFT JOIN`: see [`left_condition`].
+pub(super) fn left_marker() -> Token {
+    Token::Word(Word { value: ASOF_LEFT.to_owned(), quote_style: None, keyword: Keyword::NoKeyword })
+}
+
+/// The condition of an `ASOF LEFT JOIN`, if that is what the `MATCH_CONDITION` belongs to.
+pub fn left_condition(condition: &Expr) -> Option<Expr> {
+    let Expr::Function(f) = condition else { return None };
+    let [ObjectNamePart::Identifier(name)] = f.name.0.as_slice() else { return None };
+    if name.value != ASOF_LEFT || name.quote_style.is_some() {
+        return None;
+    }
+    let FunctionArguments::List(list) = &f.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(e))] => Some(e.clone()),
+        _ => None,
+    }
 }
 
 /// Parses what follows PARTITION BY: one column, or several in parentheses.

@@ -19,7 +19,7 @@ mod tests;
 pub use datafusion_sql::sqlparser::ast::{Expr, Ident, Query};
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
-pub use dialect::{DIALECT, SpateDialect, partition_argument, table_argument};
+pub use dialect::{DIALECT, SpateDialect, left_condition, partition_argument, table_argument};
 pub use error::did_you_mean;
 pub use place::place_of;
 pub use split::{is_complete, split};

@@ -222,6 +222,7 @@ fn queries() {
         "SELECT a, row_number() OVER (PARTITION BY b ORDER BY c) AS n FROM t QUALIFY n <= 3",
         "SELECT DISTINCT ON (a) a, b FROM t ORDER BY a, b",
         "SELECT * FROM a ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k",
+        "SELECT * FROM a ASOF LEFT JOIN b MATCH_CONDITION ((a.t) >= b.t) ON a.k = b.k ASOF LEFT OUTER JOIN c MATCH_CONDITION (b.t < c.t)",
         "SELECT * FROM a LEFT JOIN LATERAL (SELECT 1) AS x ON true",
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
         "SELECT sum(a) OVER w FROM t WINDOW w AS (ORDER BY b RANGE BETWEEN INTERVAL '1 hour' PRECEDING AND CURRENT ROW)",
@@ -235,6 +236,11 @@ fn queries() {
     ] {
         assert!(matches!(parse_one(sql), Ok(Parsed { statement: Statement::Query(_), .. })), "{}", brief(sql));
     }
+    // Not of one JOIN the condition and of another the word.
+    check(
+        "SELECT * FROM a ASOF LEFT JOIN b ON a.k = b.k",
+        "Syntax 1:22 syntax error at or near \"LEFT\": expected JOIN",
+    );
     // The tokenizer must not read `<-` as an operator.
     check("SELECT a<-1, b=-1", "query SELECT a < -1, b = -1");
     check("TABLE t ORDER BY a LIMIT 2", "query SELECT * FROM t ORDER BY a LIMIT 2");

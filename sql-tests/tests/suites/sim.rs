@@ -61,6 +61,13 @@ const PLANS: &[&str] = &[
     "SELECT w.k, w.v, t.name FROM w LEFT JOIN t ON w.k = t.k",
     "SELECT x.k, x.c FROM (VALUES (1, 'a'), (2, 'b')) AS x(k, c) JOIN mv ON mv.k = x.k",
     "SELECT k, n FROM lg WHERE n > 2",
+    "SELECT a.id, a.v, b.v AS bv, b.name FROM t a ASOF LEFT JOIN t b MATCH_CONDITION (a.v >= b.v) ON a.k = b.id",
+    "SELECT a.k, a.v, b.v AS bv, b.name FROM s a ASOF JOIN w b MATCH_CONDITION (a.ts > b.ts) ON a.k = b.k",
+    "SELECT mv.k, mv.n, t.id FROM mv ASOF LEFT JOIN t MATCH_CONDITION (mv.n < t.v)",
+    "SELECT s.k, s.v, t.id, t.name FROM s LEFT JOIN t FOR SYSTEM_TIME AS OF PROCTIME() ON s.k = t.k AND t.v > 0",
+    "SELECT lg.n, mv.n FROM lg JOIN mv FOR SYSTEM_TIME AS OF PROCTIME() ON lg.k = mv.k",
+    "SELECT w.k, x.c FROM w JOIN (SELECT k, count(*) AS c FROM s GROUP BY k) AS x ON w.k = x.k",
+    "SELECT w.k, w.v, s.v AS sv FROM w LEFT JOIN s FOR SYSTEM_TIME AS OF PROCTIME() ON w.k = s.k",
     // Parts that are computed once and feed several.
     "WITH g AS (SELECT k, count(*) AS n, max(v) AS m FROM r GROUP BY k) SELECT a.k, a.n, b.m FROM g a JOIN g b ON a.n = b.n AND a.k <= b.k",
     "WITH g AS (SELECT k, sum(v) AS m FROM t GROUP BY k) SELECT a.k, a.m FROM g a CROSS JOIN (SELECT max(m) AS x FROM g) b WHERE a.m = b.x",

@@ -118,7 +118,7 @@ mod tests {
 
     fn barrier(op: &mut dyn Operator, tables: &mut Tables, out: &mut Output, marks: [Watermark; 2]) {
         let tick = Tick { incarnation: 1, term: 1, epoch: 1, opened_us: 0, now_us: 1 };
-        let info = BarrierInfo { tick, watermark: marks[0].min(marks[1]), input_watermarks: &marks };
+        let info = BarrierInfo { tick, watermark: marks[0].min(marks[1]), input_watermarks: &marks, complete: &[] };
         op.barrier(&info, tables, out).unwrap();
     }
 
@@ -178,7 +178,7 @@ mod tests {
         let spec = JoinSpec { apart, ..spec(JoinKind::Inner, true) };
         let tick = Tick { incarnation: 1, term: 1, epoch: 1, opened_us: 0, now_us: 1 };
         let marks = [left, right];
-        let info = BarrierInfo { tick, watermark: left.min(right), input_watermarks: &marks };
+        let info = BarrierInfo { tick, watermark: left.min(right), input_watermarks: &marks, complete: &[] };
         Expire::new(&spec).watermark(&info)
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn info(epoch: u64) -> BarrierInfo<'static> {
         tick: Tick { incarnation: 1, term: 1, epoch, opened_us: epoch as i64 - 1, now_us: epoch as i64 },
         watermark: i64::MIN,
         input_watermarks: &[i64::MIN, i64::MIN],
+        complete: &[],
     }
 }
 

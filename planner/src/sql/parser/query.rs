@@ -8,7 +8,7 @@ use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
-use super::super::dialect::DIALECT;
+use super::super::dialect::{DIALECT, left_marker};
 use super::super::error;
 use super::super::statement::{Explain, ExplainMode, Input, Statement, Subscribe};
 use super::{Cursor, is_word, refuse_at};
@@ -54,7 +54,7 @@ impl Cursor<'_> {
         let start = self.at;
         let cut = self.find_tail(tail);
         let end = self.found_at(cut);
-        let (tokens, origin) = self.expand_table_queries(start, cut);
+        let (tokens, origin) = mark_left_joins(self.expand_table_queries(start, cut));
         let mut parser = Parser::new(&DIALECT).with_tokens_with_locations(tokens);
         let query = parser.parse_query().map_err(|e| error::from_parser(e, &end))?;
         self.go_to(origin.get(parser.index()).copied().unwrap_or(cut));
@@ -332,4 +332,60 @@ fn check(query: &Query) -> std::result::Result<(), &'static str> {
         ControlFlow::Break(()) => Err(finder.0),
         ControlFlow::Continue(()) => Ok(()),
     }
+}
+
+/// sqlparser knows `ASOF JOIN` alone: of `ASOF LEFT [OUTER] JOIN` the words between go, and the
+/// condition stands in a marker. `origin` holds the index that each token had.
+fn mark_left_joins((tokens, origin): (Vec<TokenWithSpan>, Vec<usize>)) -> (Vec<TokenWithSpan>, Vec<usize>) {
+    let words: Vec<usize> = (0..tokens.len()).filter(|i| !matches!(tokens[*i].token, Token::Whitespace(_))).collect();
+    let word = |n: usize| words.get(n).map_or(&Token::EOF, |i| &tokens[*i].token);
+    let (mut gone, mut opens, mut closes) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..words.len() {
+        let outer = usize::from(is_word(word(n + 2), "outer"));
+        if !(is_word(word(n), "asof") && is_word(word(n + 1), "left") && is_word(word(n + 2 + outer), "join")) {
+            continue;
+        }
+        let Some(at) = (n..words.len()).find(|k| is_word(word(*k), "match_condition")) else { continue };
+        if *word(at + 1) != Token::LParen {
+            continue;
+        }
+        let mut depth = 0usize;
+        let end = (at + 1..words.len()).find(|k| {
+            match word(*k) {
+                Token::LParen => depth += 1,
+                Token::RParen => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0
+        });
+        if let Some(end) = end {
+            gone.extend(words.iter().skip(n + 1).take(1 + outer).copied());
+            opens.extend(words.get(at + 1));
+            closes.extend(words.get(end));
+        }
+    }
+    if gone.is_empty() {
+        return (tokens, origin);
+    }
+    let (mut marked, mut from) = (Vec::with_capacity(tokens.len()), Vec::with_capacity(tokens.len()));
+    for (i, (token, index)) in tokens.into_iter().zip(origin).enumerate() {
+        let span = token.span;
+        let mut put = |token: TokenWithSpan| {
+            marked.push(token);
+            from.push(index);
+        };
+        if gone.contains(&i) {
+            continue;
+        }
+        let also = if opens.contains(&i) { Some(token.clone()) } else { None };
+        if closes.contains(&i) {
+            put(token.clone());
+        }
+        put(token);
+        if let Some(paren) = also {
+            put(TokenWithSpan::new(left_marker(), span));
+            put(paren);
+        }
+    }
+    (marked, from)
 }
