@@ -54,7 +54,7 @@ fn relations() -> Vec<Relation> {
     let t = Relation { key: Some(vec![0]), schema: Arc::new(Schema::new(fields)), ..t };
     let bids = Relation {
         append_only: true,
-        watermark: Some(WatermarkSpec { column: 3, delay_us: 5_000_000 }),
+        watermark: Some(WatermarkSpec { column: 3, delay_us: 5_000_000, idle_us: None }),
         ..relation(
             2,
             "bids",

@@ -43,7 +43,7 @@ use crate::types::{Delta, Epoch, Result};
 pub use change::CHANGE;
 pub use format::{Encoding, Envelope, FormatSpec};
 pub use nexmark::NexmarkTable;
-pub use options::OnError;
+pub use options::{OnError, idle_timeout};
 pub use registry::{open_sink, open_source};
 
 /// The options of a `WITH (…)` clause, keys in lower case.

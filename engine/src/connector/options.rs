@@ -4,10 +4,39 @@
 use super::{DeadLetter, Options};
 use crate::types::{ErrorKind, Result, SpateError};
 
+/// How long a split may give nothing before it does not hold the watermark back any more.
+pub(super) const IDLE_TIMEOUT: &str = "idle_timeout";
 /// Options that every connector has; they pass through here unread.
-const COMMON: &[&str] = &["connector", "format", "on_error"];
+const COMMON: &[&str] = &["connector", "format", "on_error", IDLE_TIMEOUT];
 /// Options that will mean something one day: refused by name, never ignored.
-const NOT_YET: &[&str] = &["idle_timeout", "delivery", "parallelism"];
+const NOT_YET: &[&str] = &["delivery", "parallelism"];
+
+/// The value of the option `idle_timeout` in microseconds, if it is given.
+///
+/// # Errors
+/// A value that is no positive length of time, or one without a watermark that it could speak of.
+pub fn idle_timeout(options: &Options, has_watermark: bool) -> Result<Option<i64>> {
+    let Some(text) = options.get(IDLE_TIMEOUT) else { return Ok(None) };
+    if !has_watermark {
+        return Err(SpateError::invalid("option \"idle_timeout\" needs a watermark")
+            .with_hint("declare WATERMARK FOR column AS column - INTERVAL '…', or leave the option out"));
+    }
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: Option<i64> = match unit.trim() {
+        "ms" | "millisecond" | "milliseconds" => Some(1_000),
+        "s" | "sec" | "second" | "seconds" => Some(1_000_000),
+        "m" | "min" | "minute" | "minutes" => Some(60_000_000),
+        "h" | "hour" | "hours" => Some(3_600_000_000),
+        _ => None,
+    };
+    let us = number.parse::<i64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit)).filter(|us| *us > 0);
+    us.map(Some).ok_or_else(|| {
+        SpateError::invalid(format!("option \"idle_timeout\" must be a length of time like '10s', not '{text}'"))
+            .with_hint("the units are ms, s, min and h")
+    })
+}
 
 /// What an error in one record or row does to the queries that meet it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

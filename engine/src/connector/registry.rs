@@ -10,7 +10,7 @@ use super::datagen::DatagenSource;
 use super::file::{FileSource, csv_options, named_encoding};
 use super::format::{Encoding, Envelope, FormatSpec};
 use super::nexmark::NexmarkSource;
-use super::options::{Opts, unknown_connector};
+use super::options::{IDLE_TIMEOUT, Opts, unknown_connector};
 use super::sink::{Blackhole, Flatten, StreamSink, TextFormat, null_row};
 use super::sink_changes::Changes;
 use super::sink_file::FileSink;
@@ -87,6 +87,9 @@ pub fn open_sink(
         Envelope::Plain => Flatten::new(&schema, changelog),
         keyed => Changes::new(keyed, &schema, key).map(Flatten::Changes),
     };
+    if options.contains_key(IDLE_TIMEOUT) {
+        return Err(SpateError::invalid(format!("option \"{IDLE_TIMEOUT}\" is one of sources, not of sinks")));
+    }
     match name {
         "blackhole" => {
             Opts::new(name, options, &[], &[])?;

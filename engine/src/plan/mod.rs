@@ -187,6 +187,9 @@ pub struct WatermarkSpec {
     pub column: usize,
     /// How far the watermark stays behind the greatest event time seen, in microseconds.
     pub delay_us: i64,
+    /// A split from which nothing has come for so many microseconds does not hold the watermark back
+    /// any more.
+    pub idle_us: Option<i64>,
 }
 
 /// Reads a table or view of the engine.

@@ -9,10 +9,11 @@ use arrow::datatypes::SchemaRef;
 use super::driver::{LeafNode, MemoryAccount, OpNode, Task, TaskParts, TaskSnapshot};
 use super::events::{Events, TaskId};
 use super::executor::{Executor, Waker};
+use super::idle::SourceGroup;
 use super::leaf::{Leaf, LeafState, RemoteLeaf};
 use super::metrics::LeafMetrics;
 use super::scan::{Backfill, CATCH_UP_ROWS, ScanLeaf};
-use super::source::{EPOCH_MAX_ROWS, SourceContext, SourceGroup, SourceLeaf};
+use super::source::{EPOCH_MAX_ROWS, SourceContext, SourceLeaf};
 use super::ticks::TickBoard;
 use crate::checkpoint::SnapshotStore;
 use crate::connector::{OnError, SinkWriter, SourceConnector};
@@ -173,17 +174,21 @@ pub fn build_job(graph: FragmentGraph, mut ctx: JobContext, executor: &dyn Execu
 
 impl JobTasks {
     fn prepare_leaves(&mut self) -> Result<()> {
+        // Sources with a watermark, and whether theirs follow others while they are idle.
+        let mut marked: Vec<(Arc<SourceGroup>, bool, usize)> = Vec::new();
         for f in &self.graph.fragments {
             let mut specs = Vec::new();
             leaves_of(&f.root, &mut specs);
             for (i, leaf) in specs.into_iter().enumerate() {
                 match &leaf.op {
-                    OpSpec::Source(_) => {
+                    OpSpec::Source(s) => {
+                        let follows = s.watermark.map(|w| w.idle_us.is_some());
                         let group = SourceGroup::new(f.parallelism, self.ctx.snapshot_every.is_some());
                         for s in &self.slots[f.id] {
                             group.watch(s.waker.clone());
                             self.ctx.board.watch(s.slot, s.waker.clone());
                         }
+                        marked.extend(follows.map(|follows| (group.clone(), follows, f.id)));
                         self.groups.insert((f.id, i), group);
                     }
                     OpSpec::Scan(scan) => {
@@ -213,6 +218,12 @@ impl JobTasks {
                 for s in &self.slots[f.id] {
                     self.ctx.board.watch(s.slot, s.waker.clone());
                 }
+            }
+        }
+        for (n, (group, follows, fragment)) in marked.iter().enumerate() {
+            for (_, (peer, ..)) in marked.iter().enumerate().filter(|(m, _)| *follows && *m != n) {
+                group.follow(peer);
+                self.slots[*fragment].iter().for_each(|s| peer.watch(s.waker.clone()));
             }
         }
         Ok(())

@@ -353,7 +353,8 @@ impl Task {
             let leaves = self.parts.leaves.iter().map(|l| l.leaf.state()).collect();
             store.add(self.parts.id, TaskSnapshot { epoch, full, tables, leaves });
         }
-        let due = self.parts.ops.iter_mut().filter_map(|n| n.op.due(&mut n.tables)).min();
+        let ops = self.parts.ops.iter_mut().filter_map(|n| n.op.due(&mut n.tables));
+        let due = ops.chain(self.parts.leaves.iter().filter_map(|n| n.leaf.due())).min();
         if due.is_some() || self.timed {
             self.timed = due.is_some();
             self.parts.events.due(self.parts.id, epoch, due);

@@ -91,6 +91,14 @@ impl Leaf {
         }
     }
 
+    /// When, by the clock, an epoch that ends then changes its watermark though no input comes.
+    pub fn due(&self) -> Option<i64> {
+        match self {
+            Self::Source(l) => l.due(),
+            _ => None,
+        }
+    }
+
     /// State at the end of the last closed epoch.
     pub fn state(&self) -> LeafState {
         match self {

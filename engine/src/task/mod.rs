@@ -5,6 +5,7 @@ pub mod build;
 pub mod driver;
 pub mod events;
 pub mod executor;
+mod idle;
 pub mod leaf;
 pub mod metrics;
 pub mod scan;

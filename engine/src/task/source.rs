@@ -4,9 +4,9 @@
 //! The watermark of a split is the greatest event time seen in it, less the declared delay;
 //! a split that is not open yet holds it at −∞, one that has ended at +∞. The source-wide
 //! watermark (all tasks) at the end of epoch e−1 judges which rows of e are late: it follows
-//! from the ranges of the epochs alone, so a replay judges the same way.
+//! from the ranges and ticks of the epochs alone, so a replay judges the same way. With an idle
+//! timeout see [`super::idle`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::kernels::{aggregate, boolean};
 use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
-use parking_lot::Mutex;
 
 use super::events::{Events, TaskId};
-use super::executor::{Step, Waker};
+use super::executor::Step;
+use super::idle::{Mark, SourceGroup};
 use super::leaf::{LeafBarrier, LeafPoll};
 use super::metrics::LeafMetrics;
 use super::ticks::TickBoard;
@@ -37,73 +37,6 @@ const BULK_MAX_BYTES: usize = 128 << 20;
 const CROWDED_WAIT: Duration = Duration::from_millis(2);
 const BATCH_ROWS: usize = 8192;
 
-/// What the tasks of one source share: their watermarks, epoch by epoch.
-#[derive(Debug)]
-pub struct SourceGroup {
-    tasks: usize,
-    inner: Mutex<GroupInner>,
-    keep_all: bool,
-}
-
-#[derive(Debug, Default)]
-struct GroupInner {
-    epochs: BTreeMap<Epoch, Vec<Option<Watermark>>>,
-    trimmed: Epoch,
-    wakers: Vec<Waker>,
-}
-
-impl SourceGroup {
-    /// A group of `tasks` tasks.
-    pub fn new(tasks: usize, keep_all: bool) -> Arc<Self> {
-        Arc::new(Self { tasks, inner: Mutex::default(), keep_all })
-    }
-
-    /// Wakes `waker` when the watermark of an epoch becomes known.
-    pub fn watch(&self, waker: Waker) {
-        self.inner.lock().wakers.push(waker);
-    }
-
-    fn post(&self, epoch: Epoch, task: usize, watermark: Watermark) -> Result<()> {
-        let mut inner = self.inner.lock();
-        if epoch < inner.trimmed {
-            return Ok(());
-        }
-        let tasks = self.tasks;
-        let e = inner.epochs.entry(epoch).or_insert_with(|| vec![None; tasks]);
-        if let Some(slot) = e.get_mut(task) {
-            if slot.is_some_and(|before| before != watermark) {
-                return Err(SpateError::internal(format!("replay of epoch {epoch} gives another watermark")));
-            }
-            *slot = Some(watermark);
-        }
-        if e.iter().all(Option::is_some) {
-            inner.wakers.iter().for_each(Waker::wake);
-        }
-        while !self.keep_all && inner.epochs.len() > 4 * super::ticks::MAX_IN_FLIGHT as usize {
-            inner.epochs.pop_first();
-        }
-        Ok(())
-    }
-
-    /// Forgets epochs before `epoch`: no task of the source goes back that far.
-    pub(super) fn trim(&self, epoch: Epoch) {
-        let mut inner = self.inner.lock();
-        inner.trimmed = inner.trimmed.max(epoch);
-        inner.epochs = inner.epochs.split_off(&epoch);
-    }
-
-    /// Number of epochs that are kept.
-    pub(super) fn kept(&self) -> usize {
-        self.inner.lock().epochs.len()
-    }
-
-    /// The source-wide watermark at the end of `epoch`, once all tasks have closed it.
-    fn watermark(&self, epoch: Epoch) -> Option<Watermark> {
-        let inner = self.inner.lock();
-        inner.epochs.get(&epoch)?.iter().copied().try_fold(WATERMARK_MAX, |m, w| w.map(|w| m.min(w)))
-    }
-}
-
 #[derive(Debug, Clone, PartialEq)]
 struct SplitState {
     split: Split,
@@ -112,6 +45,8 @@ struct SplitState {
     /// Greatest event time seen up to there.
     max_time: Option<i64>,
     ended: bool,
+    /// Time of the last tick at which it had given something; at first of the tick that found it.
+    moved_us: Option<i64>,
 }
 
 /// Where a source leaf stood at a barrier.
@@ -121,6 +56,9 @@ pub struct SourceState {
     waiting: Vec<Split>,
     late_below: Watermark,
     ended: bool,
+    /// Time of the first tick.
+    began_us: Option<i64>,
+    posted: Watermark,
 }
 
 struct OpenSplit {
@@ -184,6 +122,11 @@ pub struct SourceLeaf {
     /// Watermark below which rows of the open epoch are late.
     late_below: Option<Watermark>,
     last_late_below: Watermark,
+    /// Time of the first tick.
+    began_us: Option<i64>,
+    /// The watermark of the last closed epoch, and when (by ticks) another split is let go.
+    posted: Watermark,
+    due_us: Option<i64>,
     next_discovery: Duration,
     started: bool,
 }
@@ -221,6 +164,9 @@ impl SourceLeaf {
             ended: false,
             late_below: None,
             last_late_below: WATERMARK_MIN,
+            began_us: None,
+            posted: WATERMARK_MIN,
+            due_us: None,
             next_discovery: Duration::ZERO,
             started: false,
         }
@@ -238,8 +184,9 @@ impl SourceLeaf {
             return self.replay(epoch, &ranges);
         }
         if let Some(tick) = self.ctx.board.get(epoch) {
-            return Ok(LeafPoll::Closed(self.close(tick, None)?));
+            return self.close(tick, None);
         }
+        self.follow(epoch);
         Ok(match self.read(epoch)? {
             Read::Data(d) => LeafPoll::Data(d),
             Read::Wait => LeafPoll::Wait,
@@ -255,6 +202,7 @@ impl SourceLeaf {
         if self.ctx.board.get(epoch).is_some() || self.recorded(epoch).is_some() {
             return Ok(Step::Wait);
         }
+        self.follow(epoch);
         Ok(match self.read(epoch)? {
             Read::Data(d) => {
                 self.buffer.push_back(d);
@@ -307,7 +255,7 @@ impl SourceLeaf {
     fn open_split(&mut self, split: Split) -> Result<()> {
         let reader = self.ctx.connector.open(&split, split.start, &self.spec.projection)?;
         let offset = split.start;
-        let closed = SplitState { split, offset, max_time: None, ended: false };
+        let closed = SplitState { split, offset, max_time: None, ended: false, moved_us: None };
         self.open.push(OpenSplit { closed, reader: Some(reader), max_time: None, ended: false });
         Ok(())
     }
@@ -514,7 +462,7 @@ impl SourceLeaf {
         match self.ctx.board.get(epoch) {
             Some(tick) => {
                 self.settle_ends(ranges);
-                Ok(LeafPoll::Closed(self.close(tick, Some(ranges))?))
+                self.close(tick, Some(ranges))
             }
             None => Ok(LeafPoll::Wait),
         }
@@ -527,7 +475,10 @@ impl SourceLeaf {
         }
     }
 
-    fn close(&mut self, tick: Tick, recorded: Option<&[SplitRange]>) -> Result<LeafBarrier> {
+    fn close(&mut self, tick: Tick, recorded: Option<&[SplitRange]>) -> Result<LeafPoll> {
+        if !self.knows_others(tick.epoch) {
+            return Ok(LeafPoll::Wait);
+        }
         let mut ranges = Vec::new();
         for k in 0..self.open.len() {
             let i = self.visit(k);
@@ -550,6 +501,9 @@ impl SourceLeaf {
                     end: offset,
                 });
             }
+            if offset != s.closed.offset || s.closed.moved_us.is_none() {
+                s.closed.moved_us = Some(tick.now_us);
+            }
             s.closed.offset = offset;
             s.closed.max_time = s.max_time;
             s.closed.ended = s.ended;
@@ -570,7 +524,10 @@ impl SourceLeaf {
         let watch = self.ctx.connector.discover_every().is_some();
         let all_ended = self.started && self.waiting.is_empty() && self.open.iter().all(|s| s.ended);
         self.ended = all_ended && !watch;
-        let watermark = self.watermark();
+        self.began_us.get_or_insert(tick.now_us);
+        let mark = self.mark(tick);
+        let watermark = mark.watermark;
+        self.posted = watermark;
         self.ctx.metrics.watermark.store(watermark, Ordering::Relaxed);
         let ranges: Arc<[SplitRange]> = ranges.into();
         let late = std::mem::take(&mut self.late);
@@ -578,13 +535,87 @@ impl SourceLeaf {
             late.into_iter().for_each(|rows| self.ctx.events.late(&self.spec.name, tick.epoch, rows));
         }
         self.ctx.events.closed(self.ctx.task, self.ctx.leaf, tick, &ranges);
-        self.ctx.group.post(tick.epoch, self.ctx.task.index as usize, watermark)?;
+        self.ctx.group.post(tick.epoch, self.ctx.task.index as usize, mark)?;
         self.rows = 0;
         self.bytes = 0;
         self.asked = false;
         self.late_below = None;
         let caught_up = self.ended || !self.ctx.connector.bounded();
-        Ok(LeafBarrier { tick, watermark, ranges, caught_up })
+        Ok(LeafPoll::Closed(LeafBarrier { tick, watermark, ranges, caught_up }))
+    }
+
+    /// Whether what the other tasks said at the end of the epoch before `epoch` is known, if this
+    /// task has to know it to close `epoch`.
+    fn knows_others(&self, epoch: Epoch) -> bool {
+        let waits = self.spec.watermark.is_some_and(|w| w.idle_us.is_some()) && epoch > self.ctx.start;
+        !waits || self.posted_before(epoch).is_some() || self.ctx.group.active(epoch - 1).is_some()
+    }
+
+    fn posted_before(&self, epoch: Epoch) -> Option<Mark> {
+        self.ctx.group.posted(epoch, self.ctx.task.index as usize)
+    }
+
+    /// An idle task follows the others one epoch later: it asks for that epoch.
+    fn follow(&mut self, epoch: Epoch) {
+        let idle = epoch > self.ctx.start && self.posted_before(epoch - 1).is_some_and(|m| m.idle);
+        if idle && self.ctx.group.active(epoch - 1).flatten().is_some_and(|w| w > self.posted) {
+            self.ask(false);
+        }
+    }
+
+    /// When, by the clock, a split is let go next.
+    pub(super) fn due(&self) -> Option<i64> {
+        self.due_us
+    }
+
+    /// The watermark from the end of an epoch on.
+    fn mark(&mut self, tick: Tick) -> Mark {
+        self.due_us = None;
+        let Some(idle_us) = self.spec.watermark.and_then(|w| w.idle_us).filter(|_| !self.ended) else {
+            return Mark { watermark: self.watermark(), idle: false };
+        };
+        let Some(before) = self.posted_before(tick.epoch) else {
+            let others =
+                if tick.epoch > self.ctx.start { self.ctx.group.active(tick.epoch - 1).flatten() } else { None };
+            return self.mark_anew(tick.now_us, idle_us, others);
+        };
+        before
+    }
+
+    /// The watermark where splits are let go, when it is first asked for; `others` is that of the
+    /// tasks, of this source and of others, that are not idle.
+    fn mark_anew(&mut self, now_us: i64, idle_us: i64, others: Option<Watermark>) -> Mark {
+        let watch = self.ctx.connector.discover_every().is_some();
+        if !watch && !self.waiting.is_empty() {
+            return Mark { watermark: self.posted, idle: false };
+        }
+        let delay = self.spec.watermark.map_or(0, |w| w.delay_us);
+        let until = |since: Option<i64>| since.unwrap_or(now_us).saturating_add(idle_us);
+        let began = |s: &&OpenSplit| s.closed.offset != s.closed.split.start;
+        // Each split's watermark, and when it is let go.
+        let live: Vec<(Watermark, i64)> = self
+            .open
+            .iter()
+            .filter(|s| !s.ended && (!watch || began(s)))
+            .map(|s| (s.max_time.map_or(WATERMARK_MIN, |t| t.saturating_sub(delay)), until(s.closed.moved_us)))
+            .collect();
+        let active = live.iter().filter(|s| s.1 > now_us);
+        self.due_us = active.clone().map(|s| s.1).min();
+        let mut idle = false;
+        let watermark = match active.map(|s| s.0).min() {
+            Some(w) => w,
+            None => {
+                // The splits that were let go last held it last. Without any, the task is idle in time.
+                let last = live.iter().map(|s| s.1).max().unwrap_or(until(self.began_us));
+                idle = last <= now_us;
+                if !idle {
+                    self.due_us = Some(last);
+                }
+                let own = live.iter().filter(|s| s.1 == last).map(|s| s.0).min().unwrap_or(WATERMARK_MIN);
+                if idle { own.max(others.unwrap_or(WATERMARK_MIN)) } else { own }
+            }
+        };
+        Mark { watermark: watermark.max(self.last_late_below).max(self.posted), idle }
     }
 
     fn watermark(&self) -> Watermark {
@@ -613,6 +644,8 @@ impl SourceLeaf {
             waiting: self.waiting.iter().cloned().collect(),
             late_below: self.last_late_below,
             ended: self.ended,
+            began_us: self.began_us,
+            posted: self.posted,
         }
     }
 
@@ -626,6 +659,8 @@ impl SourceLeaf {
             .map(|s| OpenSplit { closed: s.clone(), reader: None, max_time: s.max_time, ended: s.ended })
             .collect();
         self.last_late_below = state.late_below;
+        self.began_us = state.began_us;
+        self.posted = state.posted;
         self.ended = state.ended;
         self.started = !state.splits.is_empty() || !state.waiting.is_empty();
     }

@@ -70,9 +70,8 @@ impl Lowerer {
         let name: Arc<str> = relation.display_name().into();
         let op = match relation.kind {
             RelationKind::Source => {
-                let watermark = relation
-                    .watermark
-                    .and_then(|w| position(w.column).map(|column| WatermarkSpec { column, delay_us: w.delay_us }));
+                let watermark =
+                    relation.watermark.and_then(|w| position(w.column).map(|column| WatermarkSpec { column, ..w }));
                 if let Some(w) = watermark {
                     props.watermarks.push(WatermarkColumn { column: w.column, kind: WatermarkKind::EventTime });
                 }

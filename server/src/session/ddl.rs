@@ -463,7 +463,7 @@ impl Session {
 /// The event time that a view passes on from what it reads: its rows are late no more.
 fn event_time(props: &Properties) -> Option<WatermarkSpec> {
     let column = props.watermarks.iter().find(|w| w.kind == WatermarkKind::EventTime)?.column;
-    props.append_only.then_some(WatermarkSpec { column, delay_us: 0 })
+    props.append_only.then_some(WatermarkSpec { column, delay_us: 0, idle_us: None })
 }
 
 /// Stops the job of an object and lets go of what it held.

@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use futures::TryStreamExt;
 use spate_engine::connector::generated::{ColumnSource, Generated};
-use spate_engine::connector::{Envelope, OnError, SourceConnector, open_source};
+use spate_engine::connector::{Envelope, OnError, SourceConnector, idle_timeout, open_source};
 use spate_engine::plan::{
     Distribution, ObjectId, OpSpec, Properties, SourceSpec, StreamNode, UpsertSpec, WatermarkSpec,
 };
@@ -83,6 +83,10 @@ impl Session {
         if create.append_only && create.on_conflict == OnConflict::Overwrite {
             return Err(SpateError::invalid("an APPEND ONLY table cannot overwrite rows on conflict"));
         }
+        let idle_us = match connector {
+            Some(_) => idle_timeout(&create.options, create.watermark.is_some())?,
+            None => None,
+        };
         let watermark = match &create.watermark {
             None => None,
             Some(w) => {
@@ -96,7 +100,7 @@ impl Session {
                         format!("watermark column \"{}\" must be a timestamp", w.column),
                     ));
                 }
-                Some(WatermarkSpec { column, delay_us: w.delay_us })
+                Some(WatermarkSpec { column, delay_us: w.delay_us, idle_us })
             }
         };
         let called = self.check_defaults(&details).await?;

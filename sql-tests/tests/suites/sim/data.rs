@@ -42,7 +42,9 @@ fn ts() -> DataType {
 fn relations() -> Vec<Relation> {
     use DataType::{Int32, Int64, Utf8};
     let s = [("k", Int32), ("v", Int64), ("name", Utf8), ("ts", ts())];
-    let watermark = Some(WatermarkSpec { column: 3, delay_us: 2_000_000 });
+    let watermark = Some(WatermarkSpec { column: 3, delay_us: 2_000_000, idle_us: None });
+    // A split that is slow to be read is let go now and then.
+    let impatient = Some(WatermarkSpec { column: 3, delay_us: 2_000_000, idle_us: Some(300_000) });
     let source = |r: Relation| Relation { append_only: true, ..r };
     vec![
         source(Relation { watermark, bounded: true, ..relation(1, "s", RelationKind::Source, &s) }),
@@ -50,7 +52,7 @@ fn relations() -> Vec<Relation> {
             bounded: true,
             ..relation(2, "r", RelationKind::Source, &[("k", Int32), ("v", Int64), ("name", Utf8), ("ts", ts())])
         }),
-        source(Relation { watermark, ..relation(3, "w", RelationKind::Source, &s) }),
+        source(Relation { watermark: impatient, ..relation(3, "w", RelationKind::Source, &s) }),
         Relation {
             key: Some(vec![0]),
             ..relation(4, "t", RelationKind::Table, &[("id", Int64), ("k", Int32), ("v", Int64), ("name", Utf8)])
