@@ -786,6 +786,33 @@ fn a_single_task_needs_no_exchange() {
     }
 }
 
+/// A long chain of joins: nothing may grow faster than the query, which is what made the planning of
+/// such queries slow elsewhere.
+#[test]
+fn twenty_joins_are_planned_in_proportion() {
+    fn count(n: &StreamNode) -> (usize, usize) {
+        let below = n.inputs.iter().map(count).fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
+        let width = n.schema.fields().len();
+        (below.0 + 1, below.1 + width)
+    }
+    let query = |n: usize, join: &str, on: &dyn Fn(usize) -> String| {
+        let joins: Vec<String> = (1..n).map(|i| format!("{join} t t{i} ON {}", on(i))).collect();
+        let columns: Vec<String> = (0..n).map(|i| format!("t{i}.v AS v{i}")).collect();
+        format!("SELECT {} FROM t t0 {}", columns.join(", "), joins.join(" "))
+    };
+    let chain: &dyn Fn(usize) -> String = &|i| format!("t{}.k = t{i}.id", i - 1);
+    let star: &dyn Fn(usize) -> String = &|i| format!("t0.k = t{i}.id AND t{i}.v > {i}");
+    for (join, on) in [("JOIN", chain), ("LEFT JOIN", chain), ("JOIN", star), ("LEFT JOIN", star)] {
+        let of = |n| count(&stream(&query(n, join, on), 2, false).unwrap());
+        let ((ten, narrow), (twenty, wide)) = (of(10), of(20));
+        // A scan, a filter, two exchanges, two projections and the join itself for each.
+        assert!(twenty <= 8 * 20, "{twenty} operators for 20 inputs");
+        assert!(twenty <= 2 * ten + 6, "{ten} operators for 10 inputs, {twenty} for 20");
+        // Each join has the columns of all before it.
+        assert!(wide <= 5 * narrow, "{narrow} columns for 10 inputs, {wide} for 20");
+    }
+}
+
 #[test]
 fn columns_match_their_operators() {
     // Whatever the plan, every operator's schema has the columns its properties speak of.

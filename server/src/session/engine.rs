@@ -124,6 +124,12 @@ impl Engine {
         }))
     }
 
+    /// Bytes that the operators of all continuous queries keep between epochs. What views and tables
+    /// hold is not among them.
+    pub fn state_bytes(&self) -> usize {
+        self.worker.memory.used()
+    }
+
     /// A new session.
     pub fn session(self: &Arc<Self>) -> Session {
         Session::new(self.clone())

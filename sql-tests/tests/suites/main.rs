@@ -8,6 +8,7 @@ mod nexmark;
 mod random;
 mod sim;
 mod slt;
+mod state;
 mod temporal;
 mod tidy;
 mod tour;
