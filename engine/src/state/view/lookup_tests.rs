@@ -48,7 +48,7 @@ fn random_row(rng: &mut SmallRng, k: i32) -> Row {
 
 fn barrier(epoch: u64) -> Barrier {
     let tick = Tick { incarnation: 1, term: 1, epoch, opened_us: 0, now_us: 0 };
-    Barrier { tick, ranges: Arc::new([]), watermark: 0 }
+    Barrier { tick, ranges: Arc::new([]), watermark: 0, complete: true }
 }
 
 type Inside = Box<dyn Fn(&Row) -> bool>;
