@@ -13,6 +13,7 @@ mod context;
 mod datetime;
 mod errors;
 pub mod functions;
+mod grouping;
 mod intervals;
 mod joins;
 pub(crate) mod lookup;
@@ -145,6 +146,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
         planned => planned,
     };
     let plan = plan.map_err(bind_error)?;
+    let plan = grouping::without_repetition(plan).map_err(bind_error)?;
     let plan = crate::rules::subquery::single::make_single(plan, mode).map_err(bind_error)?;
     let plan = crate::rules::numbers::decimals_meet_floats(plan).map_err(bind_error)?;
     let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(bind_error)?;
@@ -246,6 +248,7 @@ fn plan_query(
     series::rewrite(&mut query);
     sql_functions::inline(resolver, &mut query)?;
     rewrite::rewrite(&mut query)?;
+    grouping::spell_out(&mut query)?;
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
     let statement = ast::Statement::Query(Box::new(query));

@@ -11,7 +11,6 @@ use std::sync::{Arc, LazyLock};
 use arrow::datatypes::DataType;
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{Column, DFSchemaRef, Result, ScalarValue, plan_err};
-use datafusion_expr::expr_rewriter::NamePreserver;
 use datafusion_expr::utils::merge_schema;
 use datafusion_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarFunctionArgs, ScalarUDF,
@@ -66,13 +65,8 @@ impl ScalarUDFImpl for Canonical {
 pub(crate) fn canonicalise(plan: LogicalPlan) -> Result<LogicalPlan> {
     let done = plan.transform_up_with_subqueries(|node| {
         let schema: DFSchemaRef = Arc::new(merge_schema(&node.inputs()));
-        let names = NamePreserver::new(&node);
         let calls = matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_));
-        let rewritten = node.map_expressions(|e| {
-            let name = names.save(&e);
-            let done = wrap(e, &schema, false)?;
-            Ok(done.update_data(|e| name.restore(e)))
-        })?;
+        let rewritten = super::map_named(node, |e| wrap(e, &schema, false))?;
         // Subqueries below may have got new names of the same columns.
         let mut changed = rewritten.transformed;
         let mut node = if changed { rewritten.data.recompute_schema()? } else { rewritten.data };

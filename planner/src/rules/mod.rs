@@ -16,7 +16,9 @@ pub(crate) mod windows;
 use std::sync::Arc;
 
 use datafusion_common::config::ConfigOptions;
-use datafusion_expr::LogicalPlan;
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_expr::expr_rewriter::NamePreserver;
+use datafusion_expr::{Expr, LogicalPlan};
 use datafusion_optimizer::common_subexpr_eliminate::CommonSubexprEliminate;
 use datafusion_optimizer::decorrelate_lateral_join::DecorrelateLateralJoin;
 use datafusion_optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
@@ -36,6 +38,24 @@ use datafusion_optimizer::scalar_subquery_to_join::ScalarSubqueryToJoin;
 use datafusion_optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion_optimizer::{Optimizer, OptimizerContext, OptimizerRule};
 use spate_engine::types::error::Result;
+
+/// Rewrites the expressions of a node, whose columns keep their names.
+pub(crate) fn map_named(
+    node: LogicalPlan,
+    mut rewrite: impl FnMut(Expr) -> datafusion_common::Result<Transformed<Expr>>,
+) -> datafusion_common::Result<Transformed<LogicalPlan>> {
+    let names = NamePreserver::new(&node);
+    let mut one = |e: Expr| {
+        let name = names.save(&e);
+        let done = rewrite(e)?;
+        Ok(if done.transformed { done.update_data(|e| name.restore(e)) } else { done })
+    };
+    node.map_expressions(|e| match e {
+        // The columns are the expressions of the sets.
+        Expr::GroupingSet(_) => e.map_children(&mut one),
+        e => one(e),
+    })
+}
 
 /// DataFusion's rules that hold for changing input too. Left out: those that move limits
 /// (deltas make that wrong), that turn DISTINCT into other operators, and that trust

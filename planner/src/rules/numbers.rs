@@ -7,7 +7,6 @@ use arrow::datatypes::DataType;
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DFSchemaRef, Result};
 use datafusion_expr::expr::{Between, BinaryExpr, InList};
-use datafusion_expr::expr_rewriter::NamePreserver;
 use datafusion_expr::utils::merge_schema;
 use datafusion_expr::{Expr, ExprSchemable, LogicalPlan, cast};
 
@@ -19,12 +18,7 @@ pub(crate) fn decimals_meet_floats(plan: LogicalPlan) -> Result<LogicalPlan> {
         if node.inputs().is_empty() {
             schema = Arc::clone(node.schema());
         }
-        let names = NamePreserver::new(&node);
-        let mut rewritten = node.map_expressions(|e| {
-            let name = names.save(&e);
-            let done = e.transform_up(|e| meet(e, &schema))?;
-            Ok(done.update_data(|e| name.restore(e)))
-        })?;
+        let mut rewritten = super::map_named(node, |e| e.transform_up(|e| meet(e, &schema)))?;
         if let LogicalPlan::Join(j) = &mut rewritten.data {
             for (l, r) in &mut j.on {
                 let (a, b) = (l.get_type(&schema), r.get_type(&schema));

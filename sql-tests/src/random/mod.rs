@@ -287,13 +287,22 @@ impl Queries {
         }
         let mut sql = format!("SELECT {} FROM {}{filter}", list.join(", "), from.sql);
         if !keys.is_empty() {
-            // A key that stands in a set twice is more than DataFusion can name.
-            let sets = if keys.len() == 2 { self.below(8) } else { 9 };
-            let alike = keys.len() == 2 && self.key_exprs(&list[..1], 1) == self.key_exprs(&list[1..2], 1);
-            let sets = if alike { 9 } else { sets };
+            let sets = if keys.len() == 2 { self.below(10) } else { 9 };
+            // Positions, or the expressions themselves; some stand there more than once.
+            let (mut x, mut y) = (bare(&list[0]), bare(&list[keys.len() - 1]));
+            if [&x, &y].iter().any(|e| e.parse::<i64>().is_ok()) || self.chance(30) {
+                (x, y) = (keys[0].clone(), keys[keys.len() - 1].clone());
+            }
+            let again = match self.below(4) {
+                0 => format!(", {x}"),
+                1 => format!(", {y}"),
+                _ => String::new(),
+            };
             let by = match sets {
-                0 => format!("ROLLUP ({})", self.key_exprs(&list, keys.len())),
-                1 => format!("CUBE ({})", self.key_exprs(&list, keys.len())),
+                0 => format!("ROLLUP ({x}, {y}{again})"),
+                1 => format!("CUBE ({x}, {y}{again})"),
+                2 => format!("GROUPING SETS (({x}, {y}), ({y}, {x}), ({x}{again}), ())"),
+                3 => format!("{x}, ROLLUP ({y}{again})"),
                 _ => keys.join(", "),
             };
             sql = format!("{sql} GROUP BY {by}");
@@ -310,12 +319,6 @@ impl Queries {
         Made { sql, cols }
     }
 
-    /// The expressions of the first `n` items of a SELECT list, without their names.
-    fn key_exprs(&mut self, list: &[String], n: usize) -> String {
-        let bare = |e: &String| e.rsplit_once(" AS ").map_or(e.clone(), |(x, _)| x.to_owned());
-        list.iter().take(n).map(bare).collect::<Vec<_>>().join(", ")
-    }
-
     /// The query with ORDER BY and LIMIT around it.
     fn top(&mut self, made: &Made) -> String {
         let mut order = Vec::new();
@@ -329,6 +332,11 @@ impl Queries {
         let limit = 1 + self.below(6);
         format!("SELECT * FROM ({}) {alias} ORDER BY {} LIMIT {limit}{offset}", made.sql, order.join(", "))
     }
+}
+
+/// The expression of an item of a SELECT list, without its name.
+fn bare(item: &str) -> String {
+    item.rsplit_once(" AS ").map_or(item, |(e, _)| e).to_owned()
 }
 
 fn qualified(alias: &str, c: &Col) -> Col {
