@@ -63,6 +63,8 @@ impl Batch {
         let mut config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(false);
         config.options_mut().sql_parser.map_string_types_to_utf8view = false;
         config.options_mut().optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+        // DataFusion itself loses track of which columns of nested UNIONs may be NULL, and then refuses.
+        config.options_mut().execution.skip_physical_aggregate_schema_check = true;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name("spate-batch")

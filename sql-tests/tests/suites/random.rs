@@ -43,7 +43,8 @@ async fn create(d: &mut Driver, seeds: &[u64], refused: &mut u64) -> Vec<u64> {
 }
 
 fn fail(seeds: &[u64], d: &Driver, what: &str) -> ! {
-    let named = seeds.iter().find(|s| what.contains(&format!("v{s}\"")));
+    let one = (seeds.len() == 1).then(|| &seeds[0]);
+    let named = seeds.iter().find(|s| what.contains(&format!("v{s}\""))).or(one);
     let queries = named.map_or_else(String::new, |s| format!("seed {s}: {}\n", query(*s)));
     let script: Vec<String> =
         d.history().split(";\n").filter(|s| !s.starts_with("CREATE MATERIALIZED")).map(str::to_owned).collect();

@@ -85,7 +85,12 @@ fn value(acc: &Acc, func: AggFunc, columns: &[Column], slots: &[u32], t: &DataTy
             });
             Ok(Arc::new(Float64Array::try_new(sums.collect::<Vec<_>>().into(), nulls)?))
         }
-        AccKind::ExtremeI64 { .. } => from_i64(t, i64s(columns, acc.column)?.gather(slots), nulls),
+        AccKind::ExtremeI64 { .. } => {
+            let mut v = i64s(columns, acc.column)?.gather(slots);
+            // Functions compute what stands under a NULL too; the least integer may be too much for them.
+            v.iter_mut().zip(&counts).filter(|(_, n)| **n == 0).for_each(|(v, _)| *v = 0);
+            from_i64(t, v, nulls)
+        }
         AccKind::ExtremeI128 { .. } => {
             let Some(Column::I128(c)) = columns.get(acc.column) else { return Err(wrong()) };
             let a = Decimal128Array::try_new(c.gather(slots).into(), nulls)?;
