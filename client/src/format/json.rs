@@ -8,7 +8,7 @@ use std::io::Write;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
-    DataType, Field, Float32Type, Float64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    DataType, Float32Type, Float64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType,
 };
 use spate_engine::types::Result;
@@ -43,7 +43,7 @@ impl RowWriter for Json {
         let mut values = Vec::new();
         for (field, array) in schema.fields().iter().zip(batch.columns()) {
             names.push(key(field.name()));
-            values.push(Value::new(field, array.as_ref())?);
+            values.push(Value::new(array.as_ref())?);
         }
         let mut text = String::new();
         for row in 0..batch.num_rows() {
@@ -120,8 +120,8 @@ struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    fn new(field: &Field, array: &'a dyn Array) -> Result<Self> {
-        Ok(Self { nulls: array.logical_nulls(), write: writer(field, array)? })
+    fn new(array: &'a dyn Array) -> Result<Self> {
+        Ok(Self { nulls: array.logical_nulls(), write: writer(array)? })
     }
 
     fn write(&self, row: usize, out: &mut String) {
@@ -133,7 +133,7 @@ impl<'a> Value<'a> {
     }
 }
 
-fn writer<'a>(field: &Field, array: &'a dyn Array) -> Result<ValueWriter<'a>> {
+fn writer<'a>(array: &'a dyn Array) -> Result<ValueWriter<'a>> {
     macro_rules! stamp {
         ($kind:ty, $unit:expr, $zone:expr) => {{
             let (array, zone) = (array.as_primitive::<$kind>(), if $zone.is_some() { "+00:00" } else { "" });
@@ -167,19 +167,19 @@ fn writer<'a>(field: &Field, array: &'a dyn Array) -> Result<ValueWriter<'a>> {
         DataType::Timestamp(TimeUnit::Millisecond, zone) => stamp!(TimestampMillisecondType, Unit::MILLI, zone),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => stamp!(TimestampMicrosecondType, Unit::MICRO, zone),
         DataType::Timestamp(TimeUnit::Nanosecond, zone) => stamp!(TimestampNanosecondType, Unit::NANO, zone),
-        DataType::List(item) => {
+        DataType::List(_) => {
             let list = array.as_list::<i32>();
             let offsets = list.value_offsets();
-            items(item, list.values().as_ref(), move |row| offsets[row] as usize..offsets[row + 1] as usize)?
+            items(list.values().as_ref(), move |row| offsets[row] as usize..offsets[row + 1] as usize)?
         }
-        DataType::LargeList(item) => {
+        DataType::LargeList(_) => {
             let list = array.as_list::<i64>();
             let offsets = list.value_offsets();
-            items(item, list.values().as_ref(), move |row| offsets[row] as usize..offsets[row + 1] as usize)?
+            items(list.values().as_ref(), move |row| offsets[row] as usize..offsets[row + 1] as usize)?
         }
-        DataType::FixedSizeList(item, size) => {
+        DataType::FixedSizeList(_, size) => {
             let (list, size) = (array.as_fixed_size_list(), *size as usize);
-            items(item, list.values().as_ref(), move |row| {
+            items(list.values().as_ref(), move |row| {
                 let start = list.value_offset(row) as usize;
                 start..start + size
             })?
@@ -189,16 +189,14 @@ fn writer<'a>(field: &Field, array: &'a dyn Array) -> Result<ValueWriter<'a>> {
             let mut values = Vec::new();
             for (field, column) in fields.iter().zip(array.as_struct().columns()) {
                 names.push(key(field.name()));
-                values.push(Value::new(field, column.as_ref())?);
+                values.push(Value::new(column.as_ref())?);
             }
             Box::new(move |row, out| object(&names, &values, row, out))
         }
-        DataType::Map(entries, _) => {
+        DataType::Map(..) => {
             let map = array.as_map();
-            let DataType::Struct(fields) = entries.data_type() else { return as_text(field, array) };
-            let [key_field, value_field] = fields.as_ref() else { return as_text(field, array) };
-            let keys = Column::new(key_field, map.keys().as_ref())?;
-            let values = Value::new(value_field, map.values().as_ref())?;
+            let keys = Column::new(map.keys().as_ref())?;
+            let values = Value::new(map.values().as_ref())?;
             let offsets = map.value_offsets();
             Box::new(move |row, out| {
                 out.push('{');
@@ -215,10 +213,10 @@ fn writer<'a>(field: &Field, array: &'a dyn Array) -> Result<ValueWriter<'a>> {
             })
         }
         kind if text::is_numeric(kind) && !matches!(kind, DataType::Float16) => {
-            let column = Column::new(field, array)?;
+            let column = Column::new(array)?;
             Box::new(move |row, out| column.write(row, out))
         }
-        _ => return as_text(field, array),
+        _ => return as_text(array),
     })
 }
 
@@ -232,17 +230,13 @@ fn bare_or_quoted(bare: bool, out: &mut String, write: impl FnOnce(&mut String))
     }
 }
 
-fn as_text<'a>(field: &Field, array: &'a dyn Array) -> Result<ValueWriter<'a>> {
-    let column = Column::new(field, array)?;
+fn as_text<'a>(array: &'a dyn Array) -> Result<ValueWriter<'a>> {
+    let column = Column::new(array)?;
     Ok(Box::new(move |row, out| string(&column.text(row).unwrap_or_default(), out)))
 }
 
-fn items<'a>(
-    field: &Field,
-    values: &'a dyn Array,
-    range: impl Fn(usize) -> std::ops::Range<usize> + 'a,
-) -> Result<ValueWriter<'a>> {
-    let values = Value::new(field, values)?;
+fn items<'a>(values: &'a dyn Array, range: impl Fn(usize) -> std::ops::Range<usize> + 'a) -> Result<ValueWriter<'a>> {
+    let values = Value::new(values)?;
     Ok(Box::new(move |row, out| {
         out.push('[');
         let range = range(row);

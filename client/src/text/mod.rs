@@ -10,13 +10,13 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
     ArrowDictionaryKeyType, DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type,
     Decimal256Type, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType, DurationSecondType,
-    Field, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
     IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType, Time32MillisecondType, Time32SecondType,
     Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use spate_engine::types::Result;
+use spate_engine::types::{Result, uuid};
 
 use scalar::Unit;
 
@@ -29,23 +29,14 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// A column of this field. The field's `ARROW:extension:name` tells UUIDs from bytes.
-    pub fn new(field: &Field, array: &'a dyn Array) -> Result<Self> {
-        let uuid = field.metadata().get("ARROW:extension:name").is_some_and(|name| name == "arrow.uuid");
-        let write = match array.data_type() {
-            DataType::FixedSizeBinary(16) if uuid => {
-                let array = array.as_fixed_size_binary();
-                Box::new(move |row, out: &mut String| scalar::uuid(array.value(row), out)) as CellWriter<'a>
-            }
-            _ => writer(array)?,
-        };
-        Ok(Self { nulls: array.logical_nulls(), write })
+    /// A column of these values.
+    pub fn new(array: &'a dyn Array) -> Result<Self> {
+        Ok(Self { nulls: array.logical_nulls(), write: writer(array)? })
     }
 
     /// All columns of a batch.
     pub fn all(batch: &'a RecordBatch) -> Result<Vec<Self>> {
-        let schema = batch.schema();
-        batch.columns().iter().zip(schema.fields()).map(|(array, field)| Self::new(field, array.as_ref())).collect()
+        batch.columns().iter().map(|array| Self::new(array.as_ref())).collect()
     }
 
     /// Whether the value is NULL.
@@ -149,6 +140,10 @@ fn writer<'a>(array: &'a dyn Array) -> Result<CellWriter<'a>> {
             let array = array.as_binary_view();
             Box::new(move |row, out| scalar::bytea(array.value(row), out))
         }
+        t if *t == uuid::TYPE => {
+            let array = array.as_fixed_size_binary();
+            Box::new(move |row, out| uuid::write(array.value(row), out))
+        }
         DataType::FixedSizeBinary(_) => {
             let array = array.as_fixed_size_binary();
             Box::new(move |row, out| scalar::bytea(array.value(row), out))
@@ -169,48 +164,39 @@ fn writer<'a>(array: &'a dyn Array) -> Result<CellWriter<'a>> {
                 scalar::interval(i64::from(v.months), i64::from(v.days), v.nanoseconds, out)
             }),
         },
-        DataType::List(field) => {
+        DataType::List(_) => {
             let list = array.as_list::<i32>();
             let offsets = list.value_offsets();
-            list_writer(field, list.values(), move |row| (offsets[row] as usize, offsets[row + 1] as usize))?
+            list_writer(list.values(), move |row| (offsets[row] as usize, offsets[row + 1] as usize))?
         }
-        DataType::LargeList(field) => {
+        DataType::LargeList(_) => {
             let list = array.as_list::<i64>();
             let offsets = list.value_offsets();
-            list_writer(field, list.values(), move |row| (offsets[row] as usize, offsets[row + 1] as usize))?
+            list_writer(list.values(), move |row| (offsets[row] as usize, offsets[row + 1] as usize))?
         }
-        DataType::FixedSizeList(field, size) => {
+        DataType::FixedSizeList(_, size) => {
             let (list, size) = (array.as_fixed_size_list(), *size as usize);
-            list_writer(field, list.values(), move |row| {
+            list_writer(list.values(), move |row| {
                 let start = list.value_offset(row) as usize;
                 (start, start + size)
             })?
         }
-        DataType::ListView(field) => {
+        DataType::ListView(_) => {
             let list = array.as_list_view::<i32>();
-            list_writer(field, list.values(), move |row| {
+            list_writer(list.values(), move |row| {
                 let start = list.value_offset(row) as usize;
                 (start, start + list.value_size(row) as usize)
             })?
         }
-        DataType::Struct(fields) => {
-            let parts: Vec<Column<'a>> = array
-                .as_struct()
-                .columns()
-                .iter()
-                .zip(fields)
-                .map(|(column, field)| Column::new(field, column.as_ref()))
-                .collect::<Result<_>>()?;
+        DataType::Struct(_) => {
+            let parts: Vec<Column<'a>> =
+                array.as_struct().columns().iter().map(|column| Column::new(column.as_ref())).collect::<Result<_>>()?;
             Box::new(move |row, out| record(&parts, row, out))
         }
-        DataType::Map(entries, _) => {
+        DataType::Map(..) => {
             let map = array.as_map();
-            let DataType::Struct(fields) = entries.data_type() else {
-                return fallback(array);
-            };
-            let [key, value] = fields.as_ref() else { return fallback(array) };
-            let keys = Column::new(key, map.keys().as_ref())?;
-            let values = Column::new(value, map.values().as_ref())?;
+            let keys = Column::new(map.keys().as_ref())?;
+            let values = Column::new(map.values().as_ref())?;
             let offsets = map.value_offsets();
             Box::new(move |row, out| map_entries(&keys, &values, offsets[row] as usize..offsets[row + 1] as usize, out))
         }
@@ -308,13 +294,9 @@ fn dictionary<'a, K: ArrowDictionaryKeyType>(array: &'a dyn Array) -> Result<Cel
 }
 
 /// `{1,2,"a b",NULL}`: arrays nest without quotes, everything else is quoted where needed.
-fn list_writer<'a>(
-    field: &Field,
-    values: &'a ArrayRef,
-    range: impl Fn(usize) -> (usize, usize) + 'a,
-) -> Result<CellWriter<'a>> {
+fn list_writer<'a>(values: &'a ArrayRef, range: impl Fn(usize) -> (usize, usize) + 'a) -> Result<CellWriter<'a>> {
     let nested = is_list(values.data_type());
-    let items = Column::new(field, values.as_ref())?;
+    let items = Column::new(values.as_ref())?;
     Ok(Box::new(move |row, out| {
         let (start, end) = range(row);
         out.push('{');

@@ -192,19 +192,6 @@ pub fn bytea(bytes: &[u8], out: &mut String) {
     hex(bytes, out);
 }
 
-/// A UUID of 16 bytes.
-pub fn uuid(bytes: &[u8], out: &mut String) {
-    let mut rest = bytes;
-    for (i, length) in [4, 2, 2, 2, 6].into_iter().enumerate() {
-        if i > 0 {
-            out.push('-');
-        }
-        let (part, tail) = rest.split_at(length.min(rest.len()));
-        hex(part, out);
-        rest = tail;
-    }
-}
-
 fn hex(bytes: &[u8], out: &mut String) {
     for byte in bytes {
         for nibble in [byte >> 4, byte & 15] {
@@ -298,9 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_uuids() {
+    fn bytes() {
         assert_eq!(text(|o| bytea(b"hi\xff", o)), "\\x6869ff");
-        let bytes: Vec<u8> = (0..16).collect();
-        assert_eq!(text(|o| uuid(&bytes, o)), "00010203-0405-0607-0809-0a0b0c0d0e0f");
     }
 }

@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Schema, Schema
 
 use super::types::{batch, mismatch, not_null};
 use super::{DeadLetter, scalar};
-use crate::types::{Result, SpateError};
+use crate::types::{Result, SpateError, uuid};
 
 /// A value as the text formats have it.
 #[derive(Debug, Clone, Copy)]
@@ -269,7 +269,7 @@ impl Col {
                 true
             }
             Col::Bytes(b) => put!(b, text(v).and_then(scalar::bytes)),
-            Col::Uuid(b) => match text(v).and_then(scalar::uuid) {
+            Col::Uuid(b) => match text(v).and_then(uuid::parse) {
                 Some(u) => b.append_value(u).is_ok(),
                 None => false,
             },

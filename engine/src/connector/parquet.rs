@@ -4,7 +4,6 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
@@ -12,6 +11,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use super::lines::{FileId, io_error};
 use super::types::{conform, missing_column, normal_schema, normal_type, position_of, project, sql_name};
 use super::{DeadLetter, Polled, Split, SplitReader};
+use crate::types::textual::casts;
 use crate::types::{ErrorKind, Result, SpateError};
 
 /// Rows decoded at once.
@@ -82,7 +82,7 @@ fn becomes(found: &DataType, declared: &DataType) -> bool {
     }
     let lossy = declared.is_integer()
         && (found.is_floating() || found.is_temporal() || matches!(found, DataType::Decimal128(_, s) if *s > 0));
-    found == declared || (!lossy && can_cast_types(found, declared))
+    found == declared || (!lossy && casts(found, declared))
 }
 
 /// Picks `places` out of a batch that has the columns of the sorted, distinct `roots`.

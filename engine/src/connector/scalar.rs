@@ -226,12 +226,6 @@ pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// A UUID with or without dashes and braces.
-pub(super) fn uuid(text: &str) -> Option<[u8; 16]> {
-    let inner = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
-    hex_bytes(inner.bytes().filter(|b| *b != b'-'))?.try_into().ok()
-}
-
 fn hex_bytes(digits: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut high: Option<u8> = None;
@@ -270,8 +264,6 @@ mod tests {
         for bad in ["1.5", "", "-", ".", "e", "1e-1", "1e99", "0x1", "1_0"] {
             assert_eq!(integer(bad), None, "{bad}");
         }
-        assert_eq!(uuid("00000000-0000-0000-0000-0000000000ff").map(|u| u[15]), Some(255));
-        assert_eq!(uuid("00"), None);
         assert_eq!(bytes("\\x0aff"), Some(vec![10, 255]));
     }
 }

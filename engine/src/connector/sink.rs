@@ -15,6 +15,7 @@ use super::SinkWriter;
 use super::csv::CsvOptions;
 use super::sink_changes::Changes;
 use super::types::batch;
+use crate::types::textual::{contains_textual, convert, written};
 use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError};
 
 /// Name of the column that says whether a row came or went.
@@ -38,8 +39,9 @@ pub(super) enum Flatten {
 impl Flatten {
     /// For deltas of `schema`.
     pub(super) fn new(schema: &SchemaRef, changelog: bool) -> Result<Self> {
+        let schema = schema_as_written(schema);
         if !changelog {
-            return Ok(Self::Rows { schema: schema.clone(), changelog });
+            return Ok(Self::Rows { schema, changelog });
         }
         if schema.fields().iter().any(|f| f.name() == OP) {
             return Err(SpateError::invalid(format!("column \"{OP}\" is taken by the changelog"))
@@ -75,6 +77,24 @@ impl Flatten {
     }
 }
 
+/// Columns with the types in which they are written.
+pub(super) fn schema_as_written(schema: &SchemaRef) -> SchemaRef {
+    let as_written = |f: &Arc<Field>| match contains_textual(f.data_type()) {
+        true => Arc::new(f.as_ref().clone().with_data_type(written(f.data_type()))),
+        false => Arc::clone(f),
+    };
+    Arc::new(Schema::new(schema.fields().iter().map(as_written).collect::<Vec<_>>()))
+}
+
+/// Columns in the types of [`schema_as_written`].
+pub(super) fn columns_as_written(columns: Vec<ArrayRef>) -> Result<Vec<ArrayRef>> {
+    let as_written = |c: ArrayRef| match contains_textual(c.data_type()) {
+        true => convert(&c, &written(c.data_type()), false),
+        false => Ok(c),
+    };
+    columns.into_iter().map(as_written).collect()
+}
+
 /// The rows of a delta, each as often as its weight says.
 fn rows(schema: &SchemaRef, changelog: bool, delta: &Delta) -> Result<RecordBatch> {
     let plain = delta.weights().is_none_or(|w| w.values().iter().all(|w| *w == 1));
@@ -98,6 +118,7 @@ fn rows(schema: &SchemaRef, changelog: bool, delta: &Delta) -> Result<RecordBatc
         (taken.columns().to_vec(), ops)
     };
     let n = ops.len();
+    let columns = columns_as_written(columns)?;
     let columns = if changelog {
         std::iter::once(Arc::new(StringArray::from(ops)) as ArrayRef).chain(columns).collect()
     } else {

@@ -11,6 +11,7 @@ use arrow::row::{RowConverter, SortField};
 
 use super::change::DELETED;
 use super::format::Envelope;
+use super::sink::{columns_as_written, schema_as_written};
 use super::types::batch;
 use crate::types::{Delta, Result, SpateError};
 
@@ -18,6 +19,8 @@ use crate::types::{Delta, Result, SpateError};
 pub(super) struct Changes {
     envelope: Envelope,
     columns: SchemaRef,
+    /// The columns as they are written.
+    shown: SchemaRef,
     schema: SchemaRef,
     /// What tells rows apart; without it events are of single rows.
     key: Option<(Vec<usize>, RowConverter)>,
@@ -33,7 +36,8 @@ impl Changes {
             return Err(SpateError::invalid("FORMAT UPSERT needs rows with a key, and this query's rows have none")
                 .with_hint("read from a table with a PRIMARY KEY, or GROUP BY what tells rows apart"));
         }
-        let fields = columns.fields();
+        let shown = schema_as_written(columns);
+        let fields = shown.fields();
         let schema = if envelope == Envelope::Upsert {
             if fields.iter().any(|f| f.name() == DELETED) {
                 return Err(SpateError::invalid(format!("column \"{DELETED}\" is taken by FORMAT UPSERT"))
@@ -52,7 +56,7 @@ impl Changes {
         let key = match key {
             None => None,
             Some(key) => {
-                let sort = |c: &usize| match fields.get(*c) {
+                let sort = |c: &usize| match columns.fields().get(*c) {
                     Some(f) => Ok(SortField::new(f.data_type().clone())),
                     None => Err(SpateError::internal("a key column is not there")),
                 };
@@ -60,7 +64,7 @@ impl Changes {
                 Some((key.to_vec(), RowConverter::new(sort)?))
             }
         };
-        Ok(Self { envelope, columns: columns.clone(), schema: Arc::new(schema), key })
+        Ok(Self { envelope, columns: columns.clone(), shown, schema: Arc::new(schema), key })
     }
 
     /// The schema of the records.
@@ -79,7 +83,7 @@ impl Changes {
             let rows: UInt32Array = pairs.iter().map(|(old, new)| new.or(*old)).collect();
             let deleted: BooleanArray = pairs.iter().map(|(_, new)| Some(new.is_none())).collect();
             let picked = net.rows().columns().iter().map(|c| take(c, &rows, None));
-            let mut columns = picked.collect::<std::result::Result<Vec<_>, _>>()?;
+            let mut columns = columns_as_written(picked.collect::<std::result::Result<Vec<_>, _>>()?)?;
             columns.push(Arc::new(deleted));
             columns
         } else {
@@ -100,9 +104,9 @@ impl Changes {
 
     fn side(&self, net: &Delta, rows: UInt32Array) -> Result<ArrayRef> {
         let columns = net.rows().columns().iter().map(|c| take(c, &rows, None));
-        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let columns = columns_as_written(columns.collect::<std::result::Result<Vec<_>, _>>()?)?;
         let valid = rows.nulls().cloned();
-        Ok(Arc::new(StructArray::try_new_with_length(self.columns.fields().clone(), columns, valid, rows.len())?))
+        Ok(Arc::new(StructArray::try_new_with_length(self.shown.fields().clone(), columns, valid, rows.len())?))
     }
 
     /// What went and what came, key by key in the order of their first change.

@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 
 use super::options::suggest;
 use crate::types::float::canonical;
+use crate::types::textual::{Way, convert, way};
 use crate::types::{ErrorKind, Result, SpateError};
 
 /// The type that a source delivers for a type found in a file.
@@ -106,7 +107,9 @@ pub(super) fn conform(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -
     };
     let mut out: Vec<ArrayRef> = Vec::with_capacity(columns.len());
     for (field, column) in schema.fields().iter().zip(columns) {
-        let cast = if column.data_type() == field.data_type() {
+        let cast = if way(column.data_type(), field.data_type()) == Way::Convert {
+            convert(&column, field.data_type(), true)?
+        } else if column.data_type() == field.data_type() {
             column.clone()
         } else {
             cast_with_options(&column, field.data_type(), &CastOptions { safe: true, ..Default::default() })?

@@ -4,6 +4,8 @@ pub mod delta;
 pub mod epoch;
 pub mod error;
 pub mod float;
+pub mod textual;
+pub mod uuid;
 pub mod vnode;
 
 pub use delta::Delta;

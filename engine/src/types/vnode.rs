@@ -125,6 +125,10 @@ fn hash_column(array: &ArrayRef, hashes: &mut [u64]) -> Result<()> {
             let a = array.as_binary::<i32>();
             hash_bytes(hashes, a, |i| a.value(i));
         }
+        DataType::FixedSizeBinary(_) => {
+            let a = array.as_fixed_size_binary();
+            hash_bytes(hashes, a, |i| a.value(i));
+        }
         DataType::Dictionary(_, value) => hash_column(&cast(array, value)?, hashes)?,
         DataType::Null => hash_bytes(hashes, array, |_| NULL_TAG),
         // Everything else (intervals, lists, structs, …) by arrow's row format of this build's

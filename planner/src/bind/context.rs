@@ -35,6 +35,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
         aggregate: BTreeMap::new(),
         window: BTreeMap::new(),
         planners: vec![
+            Arc::new(super::textual::TypedLiterals),
             Arc::new(super::datetime::DateArithmetic),
             Arc::new(super::intervals::IntervalArithmetic),
             Arc::new(datafusion_functions::core::planner::CoreFunctionPlanner::default()),

@@ -26,6 +26,7 @@ mod rewrite;
 mod series;
 pub(crate) mod session;
 mod sql_functions;
+pub(crate) mod textual;
 mod types;
 mod windows;
 mod wording;
@@ -56,7 +57,7 @@ pub use errors::bind_error;
 pub use names::without_marks;
 pub use now::with_now;
 pub use session::in_batch;
-pub use sql_functions::{check_function, is_builtin};
+pub use sql_functions::{check_function, is_builtin, is_random};
 pub use work_table::{WorkTable, rewrite_work_tables};
 
 /// Views may stand on views this deep.
@@ -149,9 +150,11 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     let plan = grouping::without_repetition(plan).map_err(bind_error)?;
     let plan = crate::rules::subquery::single::make_single(plan, mode).map_err(bind_error)?;
     let plan = crate::rules::numbers::decimals_meet_floats(plan).map_err(bind_error)?;
+    let plan = textual::typed_literals(plan).map_err(bind_error)?;
     let plan = Analyzer::new().execute_and_check(plan, &ConfigOptions::default(), |_, _| {}).map_err(bind_error)?;
     let plan = clock::read_as_postgresql(plan).map_err(bind_error)?;
     check::plan(&plan)?;
+    let plan = textual::casts(plan).map_err(bind_error)?;
     let plan = crate::rules::subquery::to_joins(plan).map_err(bind_error)?;
     let plan = in_microseconds(plan).map_err(bind_error)?;
     let plan = crate::rules::lateral::inline(plan).map_err(bind_error)?;

@@ -49,6 +49,10 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
             Some([text, pattern]) => Some(call(TO_TIMESTAMP, [text, pattern])?),
             None => None,
         },
+        // DataFusion's function gives its text.
+        Expr::Function(f) if is_named(f, "gen_random_uuid") && f.over.is_none() && has_no_arguments(f) => {
+            Some(parse_expr("CAST(uuid() AS uuid)")?)
+        }
         Expr::Cast { expr, data_type: ast::DataType::Bytea, kind, array, format } => match text_literal(expr) {
             Some(text) => {
                 let bytes = types::bytea_in(text)?;
@@ -94,6 +98,10 @@ fn text_literal(e: &Expr) -> Option<&str> {
 
 fn is_named(f: &ast::Function, name: &str) -> bool {
     matches!(f.name.0.as_slice(), [part] if part.as_ident().is_some_and(|i| crate::sql::fold(i) == name))
+}
+
+fn has_no_arguments(f: &ast::Function) -> bool {
+    matches!(&f.args, ast::FunctionArguments::List(list) if list.args.is_empty() && list.clauses.is_empty())
 }
 
 fn arguments(f: &ast::Function) -> Option<[Expr; 2]> {

@@ -199,7 +199,8 @@ fn uses(body: &Expr, name: &str, index: usize) -> usize {
     n
 }
 
-fn is_random(e: &Expr) -> bool {
+/// Whether an expression calls a function whose value differs from call to call.
+pub fn is_random(e: &Expr) -> bool {
     let mut found = false;
     let mut copy = e.clone();
     let _ = copy.visit(&mut Seen(&mut |e: &Expr| {

@@ -65,7 +65,8 @@ pub fn to_arrow(sql: &ast::DataType) -> Result<DataType> {
             DataType::List(Arc::new(Field::new_list_field(to_arrow(inner)?, true)))
         }
         S::Struct(fields, _) => structure(fields)?,
-        S::Uuid | S::JSON | S::JSONB => return Err(unsupported(sql, "use text")),
+        S::Uuid => spate_engine::types::uuid::TYPE,
+        S::JSON | S::JSONB => return Err(unsupported(sql, "use text")),
         S::Custom(name, _) => return Err(unknown(&name.to_string())),
         S::TinyInt(_) => return Err(unsupported(sql, "use smallint")),
         S::Datetime(_) => return Err(unsupported(sql, "use timestamp")),
@@ -109,6 +110,7 @@ fn unknown(name: &str) -> SpateError {
         "time",
         "timestamp",
         "timestamptz",
+        "uuid",
         "varchar",
     ];
     let lower = name.to_lowercase();
@@ -256,6 +258,7 @@ pub fn display(data_type: &DataType) -> String {
             format!("numeric({p},{s})")
         }
         D::Utf8 | D::LargeUtf8 | D::Utf8View => "text".into(),
+        t if *t == spate_engine::types::uuid::TYPE => "uuid".into(),
         D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_) => "bytea".into(),
         D::Date32 | D::Date64 => "date".into(),
         D::Time32(_) | D::Time64(_) => "time without time zone".into(),

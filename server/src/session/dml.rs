@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::TryStreamExt;
 use spate_engine::state::view::ViewStore;
 use spate_engine::types::float::canonical;
+use spate_engine::types::textual::{Way, convert, way};
 use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN, Watermark};
 use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query, readable};
 use spate_planner::catalog::{Object, ObjectKind, Relation, TableDetails};
@@ -271,6 +272,9 @@ pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Resu
         let bytes = array.as_string::<i32>().iter().map(|t| t.map(bytea_in).transpose());
         let bytes = bytes.collect::<Result<Vec<_>>>().map_err(|e| e.context(format!("column \"{column}\"")))?;
         return Ok(Arc::new(bytes.iter().map(|b| b.as_deref()).collect::<BinaryArray>()));
+    }
+    if way(array.data_type(), to) == Way::Convert {
+        return convert(array, to, false).map_err(|e| e.context(format!("column \"{column}\"")));
     }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
     cast_with_options(&readable(array, to), to, &options).map(|a| canonical(&a)).map_err(|e| {

@@ -16,6 +16,7 @@ impl Queries {
             Ty::Float => format!("{}.5::double precision", self.rng.random_range(0..20)),
             Ty::Ts => format!("timestamp '2024-01-01 00:0{}:{:02}'", self.below(4), self.below(60)),
             Ty::Bool => self.pick(&["true", "false"]).to_string(),
+            Ty::Uuid => format!("'0000000000000000000000000000000{}'::uuid", self.below(8)),
             Ty::Any => "NULL".into(),
         }
     }
@@ -93,6 +94,11 @@ impl Queries {
                 _ => format!("({a} + INTERVAL '15 seconds')"),
             },
             Ty::Bool => self.predicate(cols, d),
+            // Some of these are no UUID, and so NULL.
+            Ty::Uuid => {
+                let i = self.expr(Ty::Int, cols, d);
+                format!("lpad(({i})::text, 32, '0')::uuid")
+            }
             Ty::Any => a,
         }
     }

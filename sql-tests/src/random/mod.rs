@@ -25,6 +25,8 @@ pub enum Ty {
     Ts,
     /// Booleans.
     Bool,
+    /// UUIDs, made of integers.
+    Uuid,
     /// Anything else: compared, counted and passed on only.
     Any,
 }
@@ -210,7 +212,7 @@ impl Queries {
         let mut pairs = Vec::new();
         for l in left {
             for r in right {
-                if l.ty == r.ty && matches!(l.ty, Ty::Int | Ty::Text | Ty::Ts | Ty::Dec) {
+                if l.ty == r.ty && matches!(l.ty, Ty::Int | Ty::Text | Ty::Ts | Ty::Dec | Ty::Uuid) {
                     pairs.push((l, r));
                 }
             }
@@ -255,12 +257,17 @@ impl Queries {
         made
     }
 
+    /// The type of some column, or one that no table has.
+    fn type_of(&mut self, from: &From) -> Ty {
+        if self.chance(5) { Ty::Uuid } else { self.pick(&from.cols).ty }
+    }
+
     fn plain(&mut self, from: &From, filter: &str) -> Made {
         let n = 1 + self.below(4);
         let distinct = if self.chance(15) { "DISTINCT " } else { "" };
         let (mut list, mut cols) = (Vec::new(), Vec::new());
         for _ in 0..n {
-            let ty = self.pick(&from.cols).ty;
+            let ty = self.type_of(from);
             let e = self.expr(ty, &from.cols, 2);
             let name = self.name("c");
             list.push(format!("{e} AS {name}"));
@@ -272,7 +279,7 @@ impl Queries {
     fn aggregate(&mut self, depth: usize, from: &From, filter: &str) -> Made {
         let (mut list, mut cols, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..*self.pick(&[0, 1, 1, 1, 2]) {
-            let ty = self.pick(&from.cols).ty;
+            let ty = self.type_of(from);
             let e = self.expr(ty, &from.cols, 1);
             let name = self.name("c");
             list.push(format!("{e} AS {name}"));

@@ -94,6 +94,7 @@ const INFALLIBLE: &[&str] = &[
     "upper",
     crate::rules::set_ops::COPIES,
     crate::rules::subquery::single::SINGLE_VALUE,
+    crate::bind::textual::TEXT_OF,
     crate::bind::functions::TUMBLE_START,
     crate::bind::functions::HOP_STARTS,
     crate::bind::functions::CUMULATE_ENDS,

@@ -7,6 +7,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
 use spate_engine::connector::{OnError, Polled, open_source};
 use spate_engine::types::{ErrorKind, Result, SpateError};
+use spate_planner::bind::is_random;
 use spate_planner::sql::parse_query;
 use spate_planner::sql::statement::{Copy, Insert};
 
@@ -80,12 +81,21 @@ impl Session {
                 Some(k) => cast_column(rows.column(k), field.data_type(), field.name())?,
                 None => match table.details()?.columns.get(i).and_then(|c| c.default.as_ref()) {
                     Some(d) => {
-                        let query = parse_query(&format!("SELECT {d}"))?;
-                        let (_, b) = self.rows_with(&query, None, None).await?;
-                        let one = b.iter().find(|b| b.num_rows() > 0).map(|b| b.column(0).clone());
-                        let one = one.ok_or_else(|| SpateError::internal("a default without a value"))?;
-                        let one = cast_column(&one, field.data_type(), field.name())?;
-                        arrow::compute::take(&one, &UInt32Array::from(vec![0; n]), None)?
+                        // What differs from call to call is computed for each row.
+                        let each = n > 1 && is_random(d);
+                        let rows = if each { n } else { 1 };
+                        let from = if each { format!(" FROM generate_series(1, {n})") } else { String::new() };
+                        let query = parse_query(&format!("SELECT {d}{from}"))?;
+                        let (given, b) = self.rows_with(&query, None, None).await?;
+                        let values = concat_batches(&given, &b)?;
+                        if values.num_rows() != rows {
+                            return Err(SpateError::internal("a default without a value"));
+                        }
+                        let values = cast_column(values.column(0), field.data_type(), field.name())?;
+                        match each {
+                            true => values,
+                            false => arrow::compute::take(&values, &UInt32Array::from(vec![0; n]), None)?,
+                        }
                     }
                     None => new_null_array(field.data_type(), n),
                 },
