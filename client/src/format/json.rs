@@ -11,7 +11,7 @@ use arrow::datatypes::{
     DataType, Float32Type, Float64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType,
 };
-use spate_engine::types::Result;
+use spate_engine::types::{Result, jsonb};
 
 use super::{RowWriter, WriteError};
 use crate::text::scalar::{self, Unit};
@@ -211,6 +211,10 @@ fn writer<'a>(array: &'a dyn Array) -> Result<ValueWriter<'a>> {
                 }
                 out.push('}');
             })
+        }
+        kind if *kind == jsonb::TYPE => {
+            let column = Column::new(array)?;
+            Box::new(move |row, out| column.write(row, out))
         }
         kind if text::is_numeric(kind) && !matches!(kind, DataType::Float16) => {
             let column = Column::new(array)?;

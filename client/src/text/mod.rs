@@ -16,7 +16,7 @@ use arrow::datatypes::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use spate_engine::types::{Result, uuid};
+use spate_engine::types::{Result, jsonb, uuid};
 
 use scalar::Unit;
 
@@ -132,9 +132,9 @@ fn writer<'a>(array: &'a dyn Array) -> Result<CellWriter<'a>> {
             let array = array.as_binary::<i32>();
             Box::new(move |row, out| scalar::bytea(array.value(row), out))
         }
-        DataType::LargeBinary => {
+        t if *t == jsonb::TYPE => {
             let array = array.as_binary::<i64>();
-            Box::new(move |row, out| scalar::bytea(array.value(row), out))
+            Box::new(move |row, out| out.push_str(&String::from_utf8_lossy(array.value(row))))
         }
         DataType::BinaryView => {
             let array = array.as_binary_view();

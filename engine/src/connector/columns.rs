@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BinaryBuilder, BooleanArray, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
-    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, RecordBatch, StringArray, StringBuilder,
-    Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    Float32Builder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, LargeBinaryBuilder, RecordBatch,
+    StringArray, StringBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::compute::kernels::cast_utils::parse_decimal;
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Schema, Schema
 
 use super::types::{batch, mismatch, not_null};
 use super::{DeadLetter, scalar};
-use crate::types::{Result, SpateError, uuid};
+use crate::types::{Result, SpateError, jsonb, uuid};
 
 /// A value as the text formats have it.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +53,7 @@ enum Col {
     Text(StringBuilder),
     Bytes(BinaryBuilder),
     Uuid(FixedSizeBinaryBuilder),
+    Json(LargeBinaryBuilder),
     Date(Date32Builder),
     Time(Time64MicrosecondBuilder),
     Stamp(TimestampMicrosecondBuilder),
@@ -71,6 +72,7 @@ pub(super) struct RowBuilder {
     out: SchemaRef,
     cols: Vec<Col>,
     rows: usize,
+    in_json: bool,
     bad: Vec<usize>,
     dead: Vec<DeadLetter>,
     bytes: usize,
@@ -80,7 +82,14 @@ impl RowBuilder {
     /// For rows of `schema`. Errors when a column's type cannot be read from text.
     pub(super) fn new(schema: SchemaRef) -> Result<Self> {
         let cols = schema.fields().iter().map(column_for).collect::<Result<Vec<_>>>()?;
-        Ok(Self { out: schema.clone(), schema, cols, rows: 0, bad: Vec::new(), dead: Vec::new(), bytes: 0 })
+        let out = schema.clone();
+        Ok(Self { out, schema, cols, rows: 0, in_json: false, bad: Vec::new(), dead: Vec::new(), bytes: 0 })
+    }
+
+    /// For values of a JSON text: a string in a `jsonb` column is a string, not the text of a value.
+    pub(super) fn in_json(mut self) -> Self {
+        self.in_json = true;
+        self
     }
 
     /// Delivers only the first `n` columns; the others are but checked.
@@ -125,7 +134,7 @@ impl RowBuilder {
                 if error.is_none() && !field.is_nullable() {
                     error = Some(not_null(field));
                 }
-            } else if !col.append(v, field) {
+            } else if !col.append(v, field, self.in_json) {
                 col.append_null();
                 error = Some(mismatch(field, &v.describe()));
             }
@@ -184,6 +193,7 @@ fn column_for(field: &FieldRef) -> Result<Col> {
         DataType::Utf8 => Col::Text(StringBuilder::new()),
         DataType::Binary => Col::Bytes(BinaryBuilder::new()),
         DataType::FixedSizeBinary(16) => Col::Uuid(FixedSizeBinaryBuilder::new(16)),
+        t if *t == jsonb::TYPE => Col::Json(LargeBinaryBuilder::new()),
         DataType::Date32 => Col::Date(Date32Builder::new()),
         DataType::Time64(TimeUnit::Microsecond) => Col::Time(Time64MicrosecondBuilder::new()),
         t @ DataType::Timestamp(TimeUnit::Microsecond, _) => {
@@ -230,6 +240,20 @@ fn text<'a>(v: Value<'a>) -> Option<&'a str> {
     }
 }
 
+/// A value as canonical JSON.
+fn json(v: Value<'_>, in_json: bool) -> Option<String> {
+    match v {
+        Value::Bool(b) => Some(b.to_string()),
+        Value::Text(t) if in_json => {
+            let mut out = String::with_capacity(t.len() + 2);
+            jsonb::string(t, &mut out);
+            Some(out)
+        }
+        Value::Number(t) | Value::Nested(t) | Value::Text(t) => jsonb::canonical(t).ok(),
+        Value::Null => None,
+    }
+}
+
 /// A number that is finite, as JSON has it; as text also `NaN` and `Infinity`.
 fn float(v: Value<'_>) -> Option<f64> {
     match v {
@@ -241,7 +265,7 @@ fn float(v: Value<'_>) -> Option<f64> {
 
 impl Col {
     /// Appends a value other than NULL; `false` if it does not fit (and nothing was appended).
-    fn append(&mut self, v: Value<'_>, field: &Field) -> bool {
+    fn append(&mut self, v: Value<'_>, field: &Field, in_json: bool) -> bool {
         match self {
             Col::Bool(b) => put!(
                 b,
@@ -273,6 +297,7 @@ impl Col {
                 Some(u) => b.append_value(u).is_ok(),
                 None => false,
             },
+            Col::Json(b) => put!(b, json(v, in_json)),
             Col::Date(b) => put!(b, text(v).and_then(scalar::date_days)),
             Col::Time(b) => put!(b, text(v).and_then(scalar::time_us)),
             // A number is taken as µs since 1970, as Arrow's own JSON reader takes it.
@@ -324,6 +349,7 @@ impl Col {
             Col::Text(b) | Col::Cast(b) => b.append_null(),
             Col::Bytes(b) => b.append_null(),
             Col::Uuid(b) => b.append_null(),
+            Col::Json(b) => b.append_null(),
             Col::Date(b) => b.append_null(),
             Col::Time(b) => b.append_null(),
             Col::Stamp(b) => b.append_null(),
@@ -343,6 +369,7 @@ impl Col {
             Col::Text(b) => Arc::new(b.finish()),
             Col::Bytes(b) => Arc::new(b.finish()),
             Col::Uuid(b) => Arc::new(b.finish()),
+            Col::Json(b) => Arc::new(b.finish()),
             Col::Date(b) => Arc::new(b.finish()),
             Col::Time(b) => Arc::new(b.finish()),
             Col::Stamp(b) => Arc::new(b.finish()),

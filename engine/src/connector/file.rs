@@ -338,7 +338,7 @@ impl SourceConnector for FileSource {
                 }
                 let read = checked()?;
                 let decode = JsonDecoder::new(&read);
-                let rows = RowBuilder::new(read)?.delivering(projection.len())?;
+                let rows = RowBuilder::new(read)?.in_json().delivering(projection.len())?;
                 Ok(Box::new(TextReader::new(lines, decode, rows, split)))
             }
             Encoding::Csv => {

@@ -57,7 +57,8 @@ pub(super) fn places(path: &Path, file: &Schema, wanted: &Schema) -> Result<Vec<
         let i = position_of(&names, field.name())
             .ok_or_else(|| missing_column(&path.display().to_string(), field.name(), &names))?;
         let found = file.field(i).data_type();
-        if !becomes(found, field.data_type()) {
+        // Long bytes in a file are bytes; here they would be `jsonb`.
+        if !becomes(&normal_type(found), field.data_type()) {
             return Err(SpateError::new(
                 ErrorKind::Type,
                 format!(

@@ -83,8 +83,8 @@ pub fn open_sink(
     let name = connector(options, "sink", SINKS)?;
     let envelope = format.map_or(Ok(Envelope::Plain), FormatSpec::envelope)?;
     let keyed = envelope != Envelope::Plain;
-    let flatten = |changelog: bool| match envelope {
-        Envelope::Plain => Flatten::new(&schema, changelog),
+    let flatten = |changelog: bool, encoding: Encoding| match envelope {
+        Envelope::Plain => Flatten::new(&schema, changelog, encoding == Encoding::Json),
         keyed => Changes::new(keyed, &schema, key).map(Flatten::Changes),
     };
     if options.contains_key(IDLE_TIMEOUT) {
@@ -100,7 +100,7 @@ pub fn open_sink(
             let encoding = named_encoding(&opts, format)?.unwrap_or(Encoding::Json);
             let csv = csv_options(&opts, encoding)?;
             let format = text_format(name, encoding, csv)?;
-            let flatten = flatten(!append_only)?;
+            let flatten = flatten(!append_only, encoding)?;
             format.check(flatten.schema())?;
             Ok(Box::new(StreamSink { out: std::io::stdout(), flatten, format, first: true }))
         }
@@ -130,7 +130,7 @@ pub fn open_sink(
                 Encoding::Parquet => TextFormat::Json,
                 other => text_format(name, other, csv)?,
             };
-            let flatten = flatten(changelog)?;
+            let flatten = flatten(changelog, encoding)?;
             match encoding {
                 Encoding::Parquet => check_parquet(flatten.schema())?,
                 _ => text.check(flatten.schema())?,

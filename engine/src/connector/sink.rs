@@ -7,16 +7,17 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt32Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::json::writer::{LineDelimited, WriterBuilder};
+use arrow::array::{Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch, StringArray, UInt32Array};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder};
 
 use super::SinkWriter;
 use super::csv::CsvOptions;
 use super::sink_changes::Changes;
 use super::types::batch;
 use crate::types::textual::{contains_textual, convert, written};
-use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError};
+use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError, jsonb};
 
 /// Name of the column that says whether a row came or went.
 pub(super) const OP: &str = "__op";
@@ -31,17 +32,19 @@ pub(super) enum Flatten {
         schema: SchemaRef,
         /// Whether there is a column of operations.
         changelog: bool,
+        /// Whether the format can hold JSON values as what they are.
+        json: bool,
     },
     /// Records by key.
     Changes(Changes),
 }
 
 impl Flatten {
-    /// For deltas of `schema`.
-    pub(super) fn new(schema: &SchemaRef, changelog: bool) -> Result<Self> {
-        let schema = schema_as_written(schema);
+    /// For deltas of `schema`. `json` if the format can hold JSON values as what they are.
+    pub(super) fn new(schema: &SchemaRef, changelog: bool, json: bool) -> Result<Self> {
+        let schema = schema_as_written(schema, json);
         if !changelog {
-            return Ok(Self::Rows { schema, changelog });
+            return Ok(Self::Rows { schema, changelog, json });
         }
         if schema.fields().iter().any(|f| f.name() == OP) {
             return Err(SpateError::invalid(format!("column \"{OP}\" is taken by the changelog"))
@@ -49,7 +52,7 @@ impl Flatten {
         }
         let op = Arc::new(Field::new(OP, DataType::Utf8, false));
         let fields: Vec<_> = std::iter::once(op).chain(schema.fields().iter().cloned()).collect();
-        Ok(Self::Rows { schema: Arc::new(Schema::new(fields)), changelog })
+        Ok(Self::Rows { schema: Arc::new(Schema::new(fields)), changelog, json })
     }
 
     /// The schema of the rows.
@@ -62,13 +65,13 @@ impl Flatten {
 
     /// What an epoch's deltas give to write; nothing empty.
     pub(super) fn epoch(&self, deltas: &[Delta]) -> Result<Vec<RecordBatch>> {
-        let (schema, changelog) = match self {
-            Self::Rows { schema, changelog } => (schema, *changelog),
+        let (schema, changelog, json) = match self {
+            Self::Rows { schema, changelog, json } => (schema, *changelog, *json),
             Self::Changes(c) => return Ok(c.records(deltas)?.into_iter().collect()),
         };
         let mut batches = Vec::new();
         for d in deltas.iter().filter(|d| !d.is_empty()) {
-            let rows = rows(schema, changelog, d)?;
+            let rows = rows(schema, changelog, json, d)?;
             if rows.num_rows() > 0 {
                 batches.push(rows);
             }
@@ -78,25 +81,25 @@ impl Flatten {
 }
 
 /// Columns with the types in which they are written.
-pub(super) fn schema_as_written(schema: &SchemaRef) -> SchemaRef {
+pub(super) fn schema_as_written(schema: &SchemaRef, json: bool) -> SchemaRef {
     let as_written = |f: &Arc<Field>| match contains_textual(f.data_type()) {
-        true => Arc::new(f.as_ref().clone().with_data_type(written(f.data_type()))),
+        true => Arc::new(f.as_ref().clone().with_data_type(written(f.data_type(), json))),
         false => Arc::clone(f),
     };
     Arc::new(Schema::new(schema.fields().iter().map(as_written).collect::<Vec<_>>()))
 }
 
 /// Columns in the types of [`schema_as_written`].
-pub(super) fn columns_as_written(columns: Vec<ArrayRef>) -> Result<Vec<ArrayRef>> {
+pub(super) fn columns_as_written(columns: Vec<ArrayRef>, json: bool) -> Result<Vec<ArrayRef>> {
     let as_written = |c: ArrayRef| match contains_textual(c.data_type()) {
-        true => convert(&c, &written(c.data_type()), false),
+        true => convert(&c, &written(c.data_type(), json), false),
         false => Ok(c),
     };
     columns.into_iter().map(as_written).collect()
 }
 
 /// The rows of a delta, each as often as its weight says.
-fn rows(schema: &SchemaRef, changelog: bool, delta: &Delta) -> Result<RecordBatch> {
+fn rows(schema: &SchemaRef, changelog: bool, json: bool, delta: &Delta) -> Result<RecordBatch> {
     let plain = delta.weights().is_none_or(|w| w.values().iter().all(|w| *w == 1));
     let (columns, ops): (Vec<ArrayRef>, Vec<&str>) = if plain {
         (delta.rows().columns().to_vec(), vec!["+"; delta.num_rows()])
@@ -118,7 +121,7 @@ fn rows(schema: &SchemaRef, changelog: bool, delta: &Delta) -> Result<RecordBatc
         (taken.columns().to_vec(), ops)
     };
     let n = ops.len();
-    let columns = columns_as_written(columns)?;
+    let columns = columns_as_written(columns, json)?;
     let columns = if changelog {
         std::iter::once(Arc::new(StringArray::from(ops)) as ArrayRef).chain(columns).collect()
     } else {
@@ -157,6 +160,7 @@ impl TextFormat {
                 let mut writer = WriterBuilder::new()
                     .with_explicit_nulls(true)
                     .with_timestamp_format(stamp.to_owned())
+                    .with_encoder_factory(Arc::new(JsonValues))
                     .build::<_, LineDelimited>(out);
                 writer.write(rows)?;
                 writer.finish()?;
@@ -172,6 +176,33 @@ impl TextFormat {
             }
         }
         Ok(())
+    }
+}
+
+/// Writes `jsonb` as the value that it is.
+#[derive(Debug)]
+struct JsonValues;
+
+impl EncoderFactory for JsonValues {
+    fn make_default_encoder<'a>(
+        &self,
+        _: &'a FieldRef,
+        array: &'a dyn Array,
+        _: &'a EncoderOptions,
+    ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
+        if *array.data_type() != jsonb::TYPE {
+            return Ok(None);
+        }
+        let encoder = Box::new(JsonValue(array.as_binary::<i64>()));
+        Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+struct JsonValue<'a>(&'a LargeBinaryArray);
+
+impl Encoder for JsonValue<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0.value(row));
     }
 }
 

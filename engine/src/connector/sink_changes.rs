@@ -36,7 +36,7 @@ impl Changes {
             return Err(SpateError::invalid("FORMAT UPSERT needs rows with a key, and this query's rows have none")
                 .with_hint("read from a table with a PRIMARY KEY, or GROUP BY what tells rows apart"));
         }
-        let shown = schema_as_written(columns);
+        let shown = schema_as_written(columns, true);
         let fields = shown.fields();
         let schema = if envelope == Envelope::Upsert {
             if fields.iter().any(|f| f.name() == DELETED) {
@@ -83,7 +83,7 @@ impl Changes {
             let rows: UInt32Array = pairs.iter().map(|(old, new)| new.or(*old)).collect();
             let deleted: BooleanArray = pairs.iter().map(|(_, new)| Some(new.is_none())).collect();
             let picked = net.rows().columns().iter().map(|c| take(c, &rows, None));
-            let mut columns = columns_as_written(picked.collect::<std::result::Result<Vec<_>, _>>()?)?;
+            let mut columns = columns_as_written(picked.collect::<std::result::Result<Vec<_>, _>>()?, true)?;
             columns.push(Arc::new(deleted));
             columns
         } else {
@@ -104,7 +104,7 @@ impl Changes {
 
     fn side(&self, net: &Delta, rows: UInt32Array) -> Result<ArrayRef> {
         let columns = net.rows().columns().iter().map(|c| take(c, &rows, None));
-        let columns = columns_as_written(columns.collect::<std::result::Result<Vec<_>, _>>()?)?;
+        let columns = columns_as_written(columns.collect::<std::result::Result<Vec<_>, _>>()?, true)?;
         let valid = rows.nulls().cloned();
         Ok(Arc::new(StructArray::try_new_with_length(self.shown.fields().clone(), columns, valid, rows.len())?))
     }

@@ -37,7 +37,7 @@ fn open(dir: &Path, pairs: &[(&str, &str)], append_only: bool) -> Result<Box<dyn
 
 fn stream(changelog: bool, format: TextFormat, epochs: &[&[Delta]]) -> String {
     let schema: SchemaRef = rows().schema();
-    let flatten = Flatten::new(&schema, changelog).unwrap();
+    let flatten = Flatten::new(&schema, changelog, true).unwrap();
     let mut sink = StreamSink { out: Vec::new(), flatten, format, first: true };
     for (i, d) in epochs.iter().enumerate() {
         sink.write_epoch(i as u64 + 1, d).unwrap();

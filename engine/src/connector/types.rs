@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use super::options::suggest;
 use crate::types::float::canonical;
 use crate::types::textual::{Way, convert, way};
-use crate::types::{ErrorKind, Result, SpateError};
+use crate::types::{ErrorKind, Result, SpateError, jsonb};
 
 /// The type that a source delivers for a type found in a file.
 pub(super) fn normal_type(t: &DataType) -> DataType {
@@ -55,7 +55,8 @@ pub(super) fn sql_name(t: &DataType) -> String {
         DataType::Float64 => "double precision".into(),
         DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => format!("numeric({p},{s})"),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".into(),
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytea".into(),
+        t if *t == jsonb::TYPE => "jsonb".into(),
+        DataType::Binary | DataType::BinaryView => "bytea".into(),
         DataType::FixedSizeBinary(16) => "uuid".into(),
         DataType::Date32 => "date".into(),
         DataType::Time64(_) => "time".into(),

@@ -4,6 +4,7 @@ pub mod delta;
 pub mod epoch;
 pub mod error;
 pub mod float;
+pub mod jsonb;
 pub mod textual;
 pub mod uuid;
 pub mod vnode;

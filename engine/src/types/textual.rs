@@ -1,16 +1,17 @@
 //! Types whose values are written as text of a certain form, and the casts between them and text,
-//! which Arrow does not know: `uuid`. Lists and structs are cast by their parts.
+//! which Arrow does not know: `uuid` and `jsonb`. Lists and structs are cast by their parts.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, GenericListArray, StringBuilder, StructArray, new_null_array,
+    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, GenericListArray, LargeBinaryBuilder, StringBuilder, StructArray,
+    new_null_array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 
-use super::{ErrorKind, Result, SpateError, uuid};
+use super::{ErrorKind, Result, SpateError, jsonb, uuid};
 
 /// How a cast between two types is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum Way {
 
 /// Whether values of this type have a text form that Arrow does not know.
 pub fn is_textual(t: &DataType) -> bool {
-    *t == uuid::TYPE
+    *t == uuid::TYPE || *t == jsonb::TYPE
 }
 
 /// Whether this type is one, or is made of one.
@@ -50,6 +51,7 @@ pub fn way(from: &DataType, to: &DataType) -> Way {
     let parts = match (from, to) {
         (a, b) if is_text(a) && is_textual(b) => true,
         (a, b) if is_textual(a) && is_text(b) => true,
+        (a, b) if *a == jsonb::TYPE => b.is_numeric() || *b == DataType::Boolean,
         (DataType::List(a), DataType::List(b)) => casts(a.data_type(), b.data_type()),
         (DataType::Struct(a), DataType::Struct(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| casts(a.data_type(), b.data_type()))
@@ -107,6 +109,47 @@ pub fn convert(array: &ArrayRef, to: &DataType, safe: bool) -> Result<ArrayRef> 
             }
             cast(&(Arc::new(out.finish()) as ArrayRef), to)?
         }
+        (a, b) if is_text(a) && *b == jsonb::TYPE => {
+            let text = cast(array, &DataType::Utf8)?;
+            let mut out = LargeBinaryBuilder::with_capacity(array.len(), 0);
+            for value in text.as_string::<i32>() {
+                match value.map(jsonb::canonical) {
+                    Some(Ok(json)) => out.append_value(json),
+                    Some(Err(e)) if !safe => {
+                        return Err(SpateError::new(ErrorKind::Evaluation, format!("invalid JSON: {e}")));
+                    }
+                    _ => out.append_null(),
+                }
+            }
+            Arc::new(out.finish())
+        }
+        (a, b) if *a == jsonb::TYPE && is_text(b) => {
+            let mut out = StringBuilder::with_capacity(array.len(), 0);
+            for value in array.as_binary::<i64>() {
+                out.append_option(value.map(json_text).transpose()?);
+            }
+            cast(&(Arc::new(out.finish()) as ArrayRef), to)?
+        }
+        (a, b) if *a == jsonb::TYPE && (b.is_numeric() || *b == DataType::Boolean) => {
+            let boolean = *b == DataType::Boolean;
+            let mut out = StringBuilder::with_capacity(array.len(), 0);
+            for value in array.as_binary::<i64>() {
+                let json = value.map(json_text).transpose()?;
+                let kind = json.map_or("null", jsonb::kind);
+                match json {
+                    Some(j) if kind == if boolean { "boolean" } else { "number" } => {
+                        out.append_value(if b.is_integer() { whole(j) } else { j });
+                    }
+                    Some(_) if !safe => {
+                        let to = if boolean { "boolean" } else { "a number" };
+                        let what = format!("cannot cast jsonb {kind} to {to}");
+                        return Err(SpateError::new(ErrorKind::Evaluation, what));
+                    }
+                    _ => out.append_null(),
+                }
+            }
+            cast_with_options(&out.finish(), to, &CastOptions { safe, ..Default::default() })?
+        }
         (DataType::List(_), DataType::List(item)) => {
             let list: &GenericListArray<i32> = array.as_list();
             // Only what this array holds: a slice has all values of the whole.
@@ -126,19 +169,33 @@ pub fn convert(array: &ArrayRef, to: &DataType, safe: bool) -> Result<ArrayRef> 
     })
 }
 
+fn json_text(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| SpateError::new(ErrorKind::Evaluation, "these bytes are no jsonb"))
+}
+
+/// A canonical number without its fraction: casts of decimals to whole numbers cut it off too.
+fn whole(number: &str) -> &str {
+    match number.split_once('.') {
+        Some(("-0", _)) => "0",
+        Some((whole, _)) => whole,
+        None if number.contains("e-") => "0",
+        None => number,
+    }
+}
+
 fn invalid(name: &str, text: &str) -> SpateError {
     let shown: String = text.chars().take(64).collect();
     let dots = if shown.len() < text.len() { "…" } else { "" };
     SpateError::new(ErrorKind::Evaluation, format!("invalid input syntax for type {name}: \"{shown}{dots}\""))
 }
 
-/// The type in which text formats and Parquet files hold values of this type.
-pub fn written(t: &DataType) -> DataType {
+/// The type in which files hold values of this type; `json` if they can hold JSON as what it is.
+pub fn written(t: &DataType, json: bool) -> DataType {
+    let part = |f: &Arc<Field>| Arc::new(f.as_ref().clone().with_data_type(written(f.data_type(), json)));
     match t {
-        DataType::List(f) => DataType::List(Arc::new(f.as_ref().clone().with_data_type(written(f.data_type())))),
-        DataType::Struct(fields) => {
-            DataType::Struct(fields.iter().map(|f| f.as_ref().clone().with_data_type(written(f.data_type()))).collect())
-        }
+        DataType::List(f) => DataType::List(part(f)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(part).collect()),
+        t if json && *t == jsonb::TYPE => t.clone(),
         t if is_textual(t) => DataType::Utf8,
         other => other.clone(),
     }
@@ -148,7 +205,7 @@ pub fn written(t: &DataType) -> DataType {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use arrow::array::{ListArray, StringArray};
-    use arrow::datatypes::{Field, Int32Type};
+    use arrow::datatypes::Int32Type;
 
     use super::*;
 

@@ -125,6 +125,10 @@ fn hash_column(array: &ArrayRef, hashes: &mut [u64]) -> Result<()> {
             let a = array.as_binary::<i32>();
             hash_bytes(hashes, a, |i| a.value(i));
         }
+        DataType::LargeBinary => {
+            let a = array.as_binary::<i64>();
+            hash_bytes(hashes, a, |i| a.value(i));
+        }
         DataType::FixedSizeBinary(_) => {
             let a = array.as_fixed_size_binary();
             hash_bytes(hashes, a, |i| a.value(i));

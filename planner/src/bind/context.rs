@@ -35,6 +35,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
         aggregate: BTreeMap::new(),
         window: BTreeMap::new(),
         planners: vec![
+            Arc::new(super::json::JsonOperators),
             Arc::new(super::textual::TypedLiterals),
             Arc::new(super::datetime::DateArithmetic),
             Arc::new(super::intervals::IntervalArithmetic),
@@ -57,7 +58,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
             f.scalar.insert(name.to_string(), Arc::clone(&udf));
         }
     }
-    for (name, udf) in super::datetime::functions() {
+    for (name, udf) in super::datetime::functions().chain(super::json::functions()) {
         f.scalar.insert(name.to_owned(), udf);
     }
     for udf in datafusion_functions_nested::all_default_higher_order_functions() {

@@ -16,6 +16,7 @@ pub mod functions;
 mod grouping;
 mod intervals;
 mod joins;
+pub(crate) mod json;
 pub(crate) mod lookup;
 mod math;
 mod minmax;

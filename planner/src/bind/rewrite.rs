@@ -49,6 +49,9 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
             Some([text, pattern]) => Some(call(TO_TIMESTAMP, [text, pattern])?),
             None => None,
         },
+        Expr::Function(f) if (is_named(f, "jsonb_agg") || is_named(f, "json_agg")) && f.over.is_none() => {
+            array_of_json(f)?
+        }
         // DataFusion's function gives its text.
         Expr::Function(f) if is_named(f, "gen_random_uuid") && f.over.is_none() && has_no_arguments(f) => {
             Some(parse_expr("CAST(uuid() AS uuid)")?)
@@ -98,6 +101,26 @@ fn text_literal(e: &Expr) -> Option<&str> {
 
 fn is_named(f: &ast::Function, name: &str) -> bool {
     matches!(f.name.0.as_slice(), [part] if part.as_ident().is_some_and(|i| crate::sql::fold(i) == name))
+}
+
+/// `jsonb_agg(x …)` as `jsonb_of_list(array_agg(to_jsonb(x) …))`; `None` if it has not one argument.
+fn array_of_json(f: &ast::Function) -> Result<Option<Expr>> {
+    let mut list = f.clone();
+    list.name = ast::ObjectName::from(vec![ast::Ident::new("array_agg")]);
+    let ast::FunctionArguments::List(args) = &mut list.args else { return Ok(None) };
+    let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(value))] = args.args.as_mut_slice() else {
+        return Ok(None);
+    };
+    *value = call1("to_jsonb", value.clone())?;
+    Ok(Some(call1(super::json::OF_LIST, Expr::Function(list))?))
+}
+
+fn call1(name: &str, arg: Expr) -> Result<Expr> {
+    let mut e = parse_expr(&format!("{name}(NULL)"))?;
+    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) = &mut e {
+        list.args = vec![ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg))];
+    }
+    Ok(e)
 }
 
 fn has_no_arguments(f: &ast::Function) -> bool {

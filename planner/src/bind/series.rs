@@ -14,7 +14,7 @@ pub(super) fn rewrite(query: &mut ast::Query) {
 
 /// Whether a function in FROM is one of those.
 pub(super) fn gives_rows(name: &ast::ObjectName) -> bool {
-    ["generate_series", "range", "unnest"].iter().any(|f| named(name, f))
+    ["generate_series", "range", "unnest"].iter().any(|f| named(name, f)) || json_rows(name).is_some()
 }
 
 struct Rewriter;
@@ -54,7 +54,8 @@ impl VisitorMut for Rewriter {
         if let ast::SetExpr::Select(select) = query.body.as_mut() {
             for item in &mut select.projection {
                 if let SelectItem::UnnamedExpr(e) | SelectItem::ExprWithAlias { expr: e, .. } = item
-                    && matches!(e, Expr::Function(f) if named(&f.name, "generate_series") && f.over.is_none())
+                    && matches!(e, Expr::Function(f) if f.over.is_none()
+                        && (named(&f.name, "generate_series") || json_rows(&f.name).is_some()))
                 {
                     *e = call("unnest", vec![e.clone()]);
                 }
@@ -79,8 +80,14 @@ fn plain(args: &[FunctionArg]) -> Option<Vec<Expr>> {
 
 /// The list that a function in FROM unfolds.
 fn series(name: &ast::ObjectName, args: &[FunctionArg]) -> Option<Expr> {
-    let function = ["generate_series", "range"].into_iter().find(|f| named(name, f))?;
+    let function = ["generate_series", "range"].into_iter().find(|f| named(name, f));
+    let function = function.or_else(|| json_rows(name).map(|(function, _)| function))?;
     Some(call(function, plain(args)?))
+}
+
+/// The function of `jsonb` that gives rows, and what its column is called.
+fn json_rows(name: &ast::ObjectName) -> Option<(&'static str, &'static str)> {
+    super::json::GIVE_ROWS.iter().copied().find(|(f, _)| named(name, f))
 }
 
 fn call(name: &str, args: Vec<Expr>) -> Expr {
@@ -110,7 +117,8 @@ fn unnest(mut lists: Vec<Expr>, alias: Option<ast::TableAlias>, ordinality: bool
     let column = |name: ast::Ident| ast::TableAliasColumnDef { name, data_type: None };
     let own = lists.len();
     if alias.columns.is_empty() && own == 1 {
-        alias.columns.push(column(alias.name.clone()));
+        let value = super::json::GIVE_ROWS.iter().find(|(f, _)| *f == name);
+        alias.columns.push(column(value.map_or_else(|| alias.name.clone(), |(_, column)| quoted(column))));
     }
     if ordinality && let [list] = lists.as_slice() {
         // Counted as long as the list is.

@@ -4,8 +4,8 @@
 use std::any::TypeId;
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    ObjectNamePart,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName, ObjectNamePart,
 };
 use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion_sql::sqlparser::keywords::Keyword;
@@ -108,6 +108,10 @@ pub fn left_condition(condition: &Expr) -> Option<Expr> {
     }
 }
 
+fn question() -> Token {
+    Token::Placeholder("?".to_owned())
+}
+
 /// Parses what follows PARTITION BY: one column, or several in parentheses.
 fn partition_columns(parser: &mut Parser) -> Result<Vec<Expr>, ParserError> {
     if !parser.consume_token(&Token::LParen) {
@@ -181,6 +185,9 @@ impl Dialect for SpateDialect {
         {
             return Some(Ok(POSTGRES.prec_value(Precedence::Period)));
         }
+        if parser.peek_token_ref().token == question() {
+            return Some(Ok(POSTGRES.prec_value(Precedence::PgOther)));
+        }
         POSTGRES.get_next_precedence(parser)
     }
 
@@ -242,6 +249,18 @@ impl Dialect for SpateDialect {
             name.span = at;
             let columns = partition_columns(parser);
             return Some(columns.map(|c| marker(name, std::iter::once(expr.clone()).chain(c).collect())));
+        }
+        // `?`, `?|` and `?&`, which the tokenizer takes for a parameter.
+        if parser.consume_token(&question()) {
+            let op = if parser.consume_token(&Token::Pipe) {
+                BinaryOperator::QuestionPipe
+            } else if parser.consume_token(&Token::Ampersand) {
+                BinaryOperator::QuestionAnd
+            } else {
+                BinaryOperator::Question
+            };
+            let right = parser.parse_subexpr(precedence);
+            return Some(right.map(|r| Expr::BinaryOp { left: Box::new(expr.clone()), op, right: Box::new(r) }));
         }
         // The left side is copied only here: a copy per operator would make chains quadratic, and
         // recurse as deep as they are.

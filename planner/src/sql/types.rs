@@ -66,7 +66,8 @@ pub fn to_arrow(sql: &ast::DataType) -> Result<DataType> {
         }
         S::Struct(fields, _) => structure(fields)?,
         S::Uuid => spate_engine::types::uuid::TYPE,
-        S::JSON | S::JSONB => return Err(unsupported(sql, "use text")),
+        // One type: what `json` keeps more, spaces and the order of keys, means nothing.
+        S::JSON | S::JSONB => spate_engine::types::jsonb::TYPE,
         S::Custom(name, _) => return Err(unknown(&name.to_string())),
         S::TinyInt(_) => return Err(unsupported(sql, "use smallint")),
         S::Datetime(_) => return Err(unsupported(sql, "use timestamp")),
@@ -102,6 +103,8 @@ fn unknown(name: &str) -> SpateError {
         "int8",
         "integer",
         "interval",
+        "json",
+        "jsonb",
         "numeric",
         "real",
         "smallint",
@@ -226,7 +229,7 @@ pub fn storable(data_type: &DataType) -> DataType {
         D::UInt64 => D::Decimal128(20, 0),
         D::Float16 => D::Float32,
         D::Decimal32(p, s) | D::Decimal64(p, s) => D::Decimal128(*p, *s),
-        D::LargeBinary | D::BinaryView => D::Binary,
+        D::BinaryView => D::Binary,
         D::Date64 => D::Date32,
         D::Time32(_) | D::Time64(_) => D::Time64(TimeUnit::Microsecond),
         D::Timestamp(_, zone) => D::Timestamp(TimeUnit::Microsecond, zone.clone()),
@@ -259,6 +262,7 @@ pub fn display(data_type: &DataType) -> String {
         }
         D::Utf8 | D::LargeUtf8 | D::Utf8View => "text".into(),
         t if *t == spate_engine::types::uuid::TYPE => "uuid".into(),
+        t if *t == spate_engine::types::jsonb::TYPE => "jsonb".into(),
         D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_) => "bytea".into(),
         D::Date32 | D::Date64 => "date".into(),
         D::Time32(_) | D::Time64(_) => "time without time zone".into(),

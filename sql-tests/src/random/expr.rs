@@ -17,6 +17,12 @@ impl Queries {
             Ty::Ts => format!("timestamp '2024-01-01 00:0{}:{:02}'", self.below(4), self.below(60)),
             Ty::Bool => self.pick(&["true", "false"]).to_string(),
             Ty::Uuid => format!("'0000000000000000000000000000000{}'::uuid", self.below(8)),
+            Ty::Json => match self.below(4) {
+                0 => "'{\"s\": \"a\", \"k\": 1.0}'::jsonb".into(),
+                1 => "'[1, null, {\"k\": []}]'::jsonb".into(),
+                2 => "'null'::jsonb".into(),
+                _ => format!("'{}'::jsonb", self.below(3)),
+            },
             Ty::Any => "NULL".into(),
         }
     }
@@ -74,7 +80,11 @@ impl Queries {
                 1 => format!("abs({a} / 4)"),
                 _ => format!("({a} / 2 + 1)"),
             },
-            Ty::Text => match self.below(4) {
+            Ty::Text => match self.below(5) {
+                4 => {
+                    let j = self.expr(Ty::Json, cols, d);
+                    format!("({j} ->> 's')")
+                }
                 0 => format!("upper({a})"),
                 1 => format!("substr({a}, 1, 1)"),
                 2 => format!("({a} || '!')"),
@@ -98,6 +108,17 @@ impl Queries {
             Ty::Uuid => {
                 let i = self.expr(Ty::Int, cols, d);
                 format!("lpad(({i})::text, 32, '0')::uuid")
+            }
+            Ty::Json => {
+                let (i, s) = (self.expr(Ty::Int, cols, d), self.expr(Ty::Text, cols, d));
+                match self.below(5) {
+                    0 => format!("jsonb_build_object('k', {i}, 's', {s})"),
+                    1 => format!("jsonb_build_array({i}, {s}, {a})"),
+                    2 => format!("to_jsonb({s})"),
+                    3 => format!("({a} -> 'k')"),
+                    // Some of these are no JSON, and so NULL.
+                    _ => format!("({s})::jsonb"),
+                }
             }
             Ty::Any => a,
         }

@@ -27,6 +27,8 @@ pub enum Ty {
     Bool,
     /// UUIDs, made of integers.
     Uuid,
+    /// JSON, made of integers and texts.
+    Json,
     /// Anything else: compared, counted and passed on only.
     Any,
 }
@@ -212,7 +214,7 @@ impl Queries {
         let mut pairs = Vec::new();
         for l in left {
             for r in right {
-                if l.ty == r.ty && matches!(l.ty, Ty::Int | Ty::Text | Ty::Ts | Ty::Dec | Ty::Uuid) {
+                if l.ty == r.ty && matches!(l.ty, Ty::Int | Ty::Text | Ty::Ts | Ty::Dec | Ty::Uuid | Ty::Json) {
                     pairs.push((l, r));
                 }
             }
@@ -259,7 +261,11 @@ impl Queries {
 
     /// The type of some column, or one that no table has.
     fn type_of(&mut self, from: &From) -> Ty {
-        if self.chance(5) { Ty::Uuid } else { self.pick(&from.cols).ty }
+        match self.below(20) {
+            0 => Ty::Uuid,
+            1 => Ty::Json,
+            _ => self.pick(&from.cols).ty,
+        }
     }
 
     fn plain(&mut self, from: &From, filter: &str) -> Made {

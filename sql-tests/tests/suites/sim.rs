@@ -70,6 +70,7 @@ const PLANS: &[&str] = &[
     "SELECT w.k, w.v, s.v AS sv FROM w LEFT JOIN s FOR SYSTEM_TIME AS OF PROCTIME() ON w.k = s.k",
     "SELECT k, name, count(*), sum(v) FROM t GROUP BY CUBE (k, name, k)",
     "SELECT CAST(lpad(CAST(v AS text), 32, '0') AS uuid) AS u, count(*), count(DISTINCT CAST(lpad(CAST(k AS text), 32, '0') AS uuid)) FROM t GROUP BY 1",
+    "SELECT jsonb_build_object('k', k, 'n', name) AS j, count(*), jsonb_agg(v ORDER BY id) FROM t GROUP BY 1",
     // Parts that are computed once and feed several.
     "WITH g AS (SELECT k, count(*) AS n, max(v) AS m FROM r GROUP BY k) SELECT a.k, a.n, b.m FROM g a JOIN g b ON a.n = b.n AND a.k <= b.k",
     "WITH g AS (SELECT k, sum(v) AS m FROM t GROUP BY k) SELECT a.k, a.m FROM g a CROSS JOIN (SELECT max(m) AS x FROM g) b WHERE a.m = b.x",
