@@ -8,7 +8,7 @@ use arrow::datatypes::Schema;
 
 use super::fragment::FragmentGraph;
 use super::{
-    AggCall, Distribution, GroupingSet, OpSpec, OrderBy, RankKind, StreamNode, TemporalBound, WatermarkColumn,
+    AggCall, Distribution, GroupingSet, OpSpec, OrderBy, Phase, RankKind, StreamNode, TemporalBound, WatermarkColumn,
     WatermarkKind,
 };
 
@@ -94,7 +94,17 @@ impl StreamNode {
                 format!(" sets=[{}]", e.sets.iter().map(set).collect::<Vec<_>>().join(", "))
             }
             OpSpec::Aggregate(a) => {
-                let mut text = format!(" group={}", columns(input, &a.group));
+                // What the last phase is of stands below, at the first.
+                let phase = match &a.phase {
+                    Phase::Whole => "",
+                    Phase::Partial => " partial",
+                    Phase::Final(_) => " final",
+                };
+                let input = match &a.phase {
+                    Phase::Final(from) => Some(from.as_ref()),
+                    _ => input,
+                };
+                let mut text = format!("{phase} group={}", columns(input, &a.group));
                 let calls: Vec<String> = a.calls.iter().map(|c| call(input, c)).collect();
                 let _ = write!(text, " calls=[{}]", calls.join(", "));
                 if let Some(w) = a.window {
@@ -284,7 +294,8 @@ fn call(input: Option<&Schema>, c: &AggCall) -> String {
         let first = r.first.map_or(String::new(), |n| format!(" first {n}"));
         return format!("{distinct}{} of sorted[{}]{first}{filter}", r.function, columns.join(", "));
     }
-    format!("{}({distinct}{arg}){filter}", c.func)
+    let other = c.other.map_or(String::new(), |a| format!(", {}", column(input, a)));
+    format!("{}({distinct}{arg}{other}){filter}", c.func)
 }
 
 fn sort(input: Option<&Schema>, o: &OrderBy) -> String {

@@ -13,6 +13,8 @@ use datafusion_expr::Accumulator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::window::WindowExpr;
 
+use crate::types::moments::Moment;
+
 /// A bound expression over the operator's input columns.
 pub type ExprRef = Arc<dyn PhysicalExpr>;
 
@@ -307,6 +309,19 @@ pub struct AggregateSpec {
     /// Values of the last group column (the number of a grouping set without columns) whose one group
     /// has a row even when there is no input.
     pub always: Vec<u64>,
+    /// Whether it does the whole work.
+    pub phase: Phase,
+}
+
+/// Which part of a GROUP BY an operator does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// All of it.
+    Whole,
+    /// Sums up an epoch's rows: its output is the keys and a column of bytes.
+    Partial,
+    /// Adds up what such operators put out. The spec's columns are those of their input, given here.
+    Final(SchemaRef),
 }
 
 /// One aggregate call.
@@ -316,6 +331,8 @@ pub struct AggCall {
     pub func: AggFunc,
     /// Input column of the argument; `None` for `count(*)`.
     pub arg: Option<usize>,
+    /// Input column of the second argument, if there is one.
+    pub other: Option<usize>,
     /// Only distinct values count.
     pub distinct: bool,
     /// Boolean input column; rows where it is not true are left out.
@@ -381,6 +398,8 @@ pub enum AggFunc {
     BitOr,
     /// Bits that an odd number has.
     BitXor,
+    /// Variances and the like, from exact sums.
+    Moment(Moment),
     /// Any other: see [`RowsCall`].
     Rows,
 }
@@ -689,6 +708,7 @@ impl fmt::Display for AggFunc {
             Self::BitAnd => "bit_and",
             Self::BitOr => "bit_or",
             Self::BitXor => "bit_xor",
+            Self::Moment(m) => m.name(),
             Self::Rows => "rows",
         })
     }

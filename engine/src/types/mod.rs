@@ -3,8 +3,10 @@
 pub mod delta;
 pub mod epoch;
 pub mod error;
+pub mod exact;
 pub mod float;
 pub mod jsonb;
+pub mod moments;
 pub mod textual;
 pub mod uuid;
 pub mod vnode;

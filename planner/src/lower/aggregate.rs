@@ -6,12 +6,14 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_expr::expr::AggregateFunction;
 use datafusion_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
 use spate_engine::plan::{
-    AggCall, AggFunc, AggregateSpec, Distribution, ExprRef, OpSpec, OrderBy, ProjectSpec, Properties, RowsCall,
+    AggCall, AggFunc, AggregateSpec, Distribution, ExprRef, OpSpec, OrderBy, Phase, ProjectSpec, Properties, RowsCall,
     StreamNode, WatermarkColumn, WatermarkKind,
 };
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
+use spate_engine::types::moments::Moment;
 
 use super::{Lowered, Lowerer, close, expand, expr, project, stream_schema, unaliased};
+use crate::rules::aggregate::moments::Moments;
 use crate::rules::aggregate::sorted::SortedAggregate;
 
 impl Lowerer {
@@ -35,9 +37,11 @@ impl Lowerer {
                 return Err(refuse(&format!("the aggregate expression {}", e.human_display())));
             };
             let result_type = schema.field(keys + i).data_type().clone();
-            calls.push(match f.func.inner().downcast_ref::<SortedAggregate>() {
-                Some(sorted) => columns.sorted(f, sorted, result_type, &input)?,
-                None => columns.call(f, result_type, &input)?,
+            let inner = f.func.inner();
+            calls.push(match (inner.downcast_ref::<SortedAggregate>(), inner.downcast_ref::<Moments>()) {
+                (Some(sorted), _) => columns.sorted(f, sorted, result_type, &input)?,
+                (None, Some(moments)) => columns.moments(f, moments.moment(), &input)?,
+                (None, None) => columns.call(f, result_type, &input)?,
             });
         }
         let mut input = columns.apply(input, &mut group, &mut calls, self.anyhow())?;
@@ -54,6 +58,13 @@ impl Lowerer {
                 "EMIT ON WINDOW CLOSE needs a GROUP BY column that the watermark closes",
             )
             .with_hint("group by window_start or window_end of TUMBLE(…) or HOP(…) over a source with WATERMARK FOR"));
+        }
+        // Each task sums up its own rows where all of them would go to one task.
+        let split = group.is_empty() && input.props.distribution != Distribution::Single;
+        let mut phase = Phase::Whole;
+        if split && calls.iter().all(|c| is_sum(c, append_only_input)) {
+            phase = Phase::Final(Arc::clone(&input.schema));
+            input = partial(input, &calls, append_only_input, self.anyhow());
         }
         let needed = if group.is_empty() { Distribution::Single } else { Distribution::Hash(group.clone()) };
         let input = self.require(input, needed);
@@ -76,9 +87,32 @@ impl Lowerer {
                 _ => Distribution::Hash(keys),
             },
         };
-        let spec = AggregateSpec { group, calls, append_only_input, window, emit_on_close: on_close, always };
+        let spec = AggregateSpec { group, calls, append_only_input, window, emit_on_close: on_close, always, phase };
         Ok(StreamNode { op: OpSpec::Aggregate(spec), schema, props, inputs: vec![input] }.into())
     }
+}
+
+/// Whether a call can be summed up in parts: it needs neither sorted nor distinct rows.
+fn is_sum(c: &AggCall, append_only: bool) -> bool {
+    let extreme = matches!(c.func, AggFunc::Min | AggFunc::Max);
+    let idempotent = extreme || matches!(c.func, AggFunc::BoolAnd | AggFunc::BoolOr | AggFunc::BitAnd | AggFunc::BitOr);
+    c.rows.is_none() && (!c.distinct || idempotent) && (!extreme || append_only)
+}
+
+/// The first phase of a GROUP BY without columns: a row of sums per task and epoch.
+fn partial(input: StreamNode, calls: &[AggCall], append_only_input: bool, anyhow: Distribution) -> StreamNode {
+    let props = Properties { append_only: true, stream_key: None, watermarks: vec![], distribution: anyhow };
+    let spec = AggregateSpec {
+        group: vec![],
+        calls: calls.to_vec(),
+        append_only_input,
+        window: None,
+        emit_on_close: false,
+        always: vec![],
+        phase: Phase::Partial,
+    };
+    let schema = Arc::new(Schema::new(vec![Field::new("sums", DataType::Binary, true)]));
+    StreamNode { op: OpSpec::Aggregate(spec), schema, props, inputs: vec![input] }
 }
 
 fn refuse(what: &str) -> SpateError {
@@ -145,7 +179,28 @@ impl<'a> Columns<'a> {
             && matches!(unaliased(arg), Expr::Literal(value, _) if !value.is_null());
         let arg = if every_row { None } else { Some(self.place(arg, input)?) };
         let filter = params.filter.as_deref().map(|f| self.place(f, input)).transpose()?;
-        Ok(AggCall { func, arg, distinct: params.distinct, filter, arg_type, result_type, rows: None })
+        Ok(AggCall { func, arg, other: None, distinct: params.distinct, filter, arg_type, result_type, rows: None })
+    }
+
+    /// A function of exact sums.
+    fn moments(&mut self, f: &'a AggregateFunction, moment: Moment, input: &StreamNode) -> Result<AggCall> {
+        let [arg, more @ ..] = f.params.args.as_slice() else {
+            return Err(SpateError::internal(format!("{moment} without an argument")));
+        };
+        let arg = Some(self.place(arg, input)?);
+        let other = more.first().map(|e| self.place(e, input)).transpose()?;
+        let filter = f.params.filter.as_deref().map(|f| self.place(f, input)).transpose()?;
+        let float = DataType::Float64;
+        Ok(AggCall {
+            func: AggFunc::Moment(moment),
+            arg,
+            other,
+            distinct: false,
+            filter,
+            arg_type: float.clone(),
+            result_type: float,
+            rows: None,
+        })
     }
 
     /// A function of sorted rows.
@@ -171,6 +226,7 @@ impl<'a> Columns<'a> {
         Ok(AggCall {
             func: AggFunc::Rows,
             arg: None,
+            other: None,
             distinct: function.distinct(),
             filter,
             arg_type: DataType::Null,
@@ -200,6 +256,7 @@ impl<'a> Columns<'a> {
             }
             for c in calls {
                 c.arg = c.arg.map(at);
+                c.other = c.other.map(at);
                 c.filter = c.filter.map(at);
                 for o in c.rows.iter_mut().flat_map(|r| &mut r.columns) {
                     o.column = at(o.column);
@@ -232,7 +289,7 @@ fn check_types(func: AggFunc, arg: &DataType, result: &DataType) -> Result<()> {
         AggFunc::Min | AggFunc::Max => !arg.is_nested() && arg == result,
         AggFunc::BoolAnd | AggFunc::BoolOr => *arg == DataType::Boolean,
         AggFunc::BitAnd | AggFunc::BitOr | AggFunc::BitXor => arg.is_integer() && arg == result,
-        AggFunc::Rows => false,
+        AggFunc::Moment(_) | AggFunc::Rows => false,
     };
     if ok {
         return Ok(());

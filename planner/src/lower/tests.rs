@@ -59,13 +59,14 @@ fn global_aggregate() {
         "SELECT count(*), sum(price) FROM bids WHERE note = 'x'",
         r"
         Fragment 0 tasks=2 to=1 input=0 single
-          Project price@0 [append-only, any]
-            Filter note@1 = x [append-only, any]
-              Project price@0, note@1 [append-only, any]
-                Source bids columns=[price, note, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
+          Aggregate partial group=[] calls=[count(*), sum(price@0)] [append-only, any]
+            Project price@0 [append-only, any]
+              Filter note@1 = x [append-only, any]
+                Project price@0, note@1 [append-only, any]
+                  Source bids columns=[price, note, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
         Fragment 1 tasks=1 from=[0]
           Materialize out [changes, key=[], single]
-            Aggregate group=[] calls=[count(*), sum(price@0)] [changes, key=[], single]
+            Aggregate final group=[] calls=[count(*), sum(price@0)] [changes, key=[], single]
               Exchange single [append-only, single]
         ",
     );
@@ -543,10 +544,11 @@ fn scalar_subquery() {
             Join inner on=[] filter=CAST(v@1 AS Float64) > avg@2 [changes, key=[id@0], single]
               Exchange single [changes, key=[id@0], single]
                 Scan t columns=[id, v] [changes, key=[id@0], any]
-              Aggregate group=[] calls=[avg(mv.n@0)] [changes, key=[], single]
-                Exchange single [changes, single]
-                  Project CAST(n@0 AS Float64) AS mv.n [changes, any]
-                    Scan mv columns=[n] [changes, any]
+              Aggregate final group=[] calls=[avg(mv.n@0)] [changes, key=[], single]
+                Exchange single [append-only, single]
+                  Aggregate partial group=[] calls=[avg(mv.n@0)] [append-only, any]
+                    Project CAST(n@0 AS Float64) AS mv.n [changes, any]
+                      Scan mv columns=[n] [changes, any]
         ",
     );
 }

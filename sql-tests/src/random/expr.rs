@@ -227,6 +227,10 @@ impl Queries {
             (Ty::Bool, _) => (format!("bool_or({e})"), Ty::Bool),
             (Ty::Int | Ty::Text, 6) => (format!("array_agg({e})"), Ty::Any),
             (Ty::Text, 7) => (format!("string_agg({e}, ',')"), Ty::Any),
+            (Ty::Int | Ty::Float, 7) => {
+                let f = *self.pick(&["var_pop", "var_samp", "stddev", "stddev_pop"]);
+                (format!("{f}({e})"), Ty::Any)
+            }
             (_, n) => (format!("{}({e})", if n % 2 == 0 { "min" } else { "max" }), ty),
         };
         if self.chance(15) {

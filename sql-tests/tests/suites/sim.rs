@@ -71,6 +71,10 @@ const PLANS: &[&str] = &[
     "SELECT k, name, count(*), sum(v) FROM t GROUP BY CUBE (k, name, k)",
     "SELECT CAST(lpad(CAST(v AS text), 32, '0') AS uuid) AS u, count(*), count(DISTINCT CAST(lpad(CAST(k AS text), 32, '0') AS uuid)) FROM t GROUP BY 1",
     "SELECT jsonb_build_object('k', k, 'n', name) AS j, count(*), jsonb_agg(v ORDER BY id) FROM t GROUP BY 1",
+    "SELECT k, var_samp(v), stddev_pop(CAST(v AS double precision) / 3), corr(v, id), regr_slope(v, id) FROM t GROUP BY k",
+    // Summed up in each task first.
+    "SELECT count(*), sum(v), avg(v), var_pop(v), bool_or(v > 30) FROM t",
+    "SELECT count(*), min(v), max(name), sum(CAST(v AS double precision) / 3) FROM r",
     // Parts that are computed once and feed several.
     "WITH g AS (SELECT k, count(*) AS n, max(v) AS m FROM r GROUP BY k) SELECT a.k, a.n, b.m FROM g a JOIN g b ON a.n = b.n AND a.k <= b.k",
     "WITH g AS (SELECT k, sum(v) AS m FROM t GROUP BY k) SELECT a.k, a.m FROM g a CROSS JOIN (SELECT max(m) AS x FROM g) b WHERE a.m = b.x",

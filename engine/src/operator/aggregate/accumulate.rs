@@ -63,6 +63,15 @@ fn add_exact(hi: &mut f64, lo: &mut f64, x: f64) {
     }
 }
 
+/// Adds `hi + lo` to the sum whose columns begin at `at`.
+pub(super) fn add_sum(columns: &mut [Column], at: usize, slot: u32, hi: f64, lo: f64) -> Result<()> {
+    let Some([to_hi, to_lo]) = columns.get_mut(at..at + 2) else { return Err(wrong_column()) };
+    let (to_hi, to_lo) = (f64s(to_hi)?.get_mut(slot), f64s(to_lo)?.get_mut(slot));
+    add_exact(to_hi, to_lo, hi);
+    add_exact(to_hi, to_lo, lo);
+    Ok(())
+}
+
 /// Values from here on (2^900) are summed apart and scaled down, so that no sum overflows that later
 /// comes back into range, and so that they take no digits from small values when they go.
 const HUGE: f64 = f64::from_bits((1023 + 900) << 52);
@@ -222,8 +231,8 @@ pub(super) fn update(
                 }
             }
         }
-        // Their tables are fed apart, each once for all that read it.
-        AccKind::ExtremeSet { .. } | AccKind::Rows(_) => {}
+        // Fed apart: the tables of rows each once for all that read it.
+        AccKind::ExtremeSet { .. } | AccKind::Rows(_) | AccKind::Moments { .. } => {}
     }
     Ok(())
 }

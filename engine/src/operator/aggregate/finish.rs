@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType, i2
 
 use super::accumulate::SCALE;
 use super::layout::{Acc, AccKind, CallResult, Layout};
+use super::moments;
 use crate::plan::AggFunc;
 use crate::state::chunked::Chunked;
 use crate::state::group::Column;
@@ -99,6 +100,11 @@ fn value(acc: &Acc, func: AggFunc, columns: &[Column], slots: &[u32], t: &DataTy
         AccKind::ExtremeBytes { codec, .. } | AccKind::ExtremeSet { codec, .. } => {
             let Some(Column::Bytes(c)) = columns.get(acc.column) else { return Err(wrong()) };
             codec.decode(slots.iter().map(|&s| c.get(s).as_deref()))
+        }
+        AccKind::Moments { other } => {
+            let AggFunc::Moment(m) = func else { return Err(wrong()) };
+            let values = moments::results(acc, m, other.is_some(), columns, slots)?;
+            Ok(Arc::new(values.into_iter().collect::<Float64Array>()))
         }
         AccKind::Rows(rows) => {
             let Some(Column::Bytes(c)) = columns.get(acc.column) else { return Err(wrong()) };

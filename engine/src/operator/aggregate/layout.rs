@@ -10,6 +10,7 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, IntervalUnit, SchemaRef, TimeUnit};
 use arrow::row::{RowConverter, SortField};
 
+use super::moments;
 use crate::plan::{AggCall, AggFunc, AggregateSpec, OrderBy, RowsCall};
 use crate::state::ColumnKind;
 use crate::state::native::fits_i64;
@@ -45,6 +46,9 @@ pub(super) enum AccKind {
     BitFold { all: bool },
     /// How many values have each bit (so many `I64`).
     BitCounts { bits: usize },
+    /// Rows, rows that are not finite, and exact sums of the argument, of a second one and of their
+    /// products (two `I64`, then `Bytes`).
+    Moments { other: Option<usize> },
     /// Computed from the rows of an ordered table at the last barrier (one `Bytes`).
     Rows(Box<RowsAcc>),
 }
@@ -228,7 +232,8 @@ impl Layout {
     pub(super) fn new(spec: &AggregateSpec, input: &SchemaRef) -> Result<Self> {
         let width = input.fields().len();
         let sorted = |c: &AggCall| c.rows.iter().flat_map(|r| r.columns.iter().map(|o| o.column)).collect::<Vec<_>>();
-        let call_columns = spec.calls.iter().flat_map(|c| c.arg.into_iter().chain(c.filter).chain(sorted(c)));
+        let call_columns =
+            spec.calls.iter().flat_map(|c| c.arg.into_iter().chain(c.other).chain(c.filter).chain(sorted(c)));
         if spec.group.iter().copied().chain(call_columns).any(|c| c >= width) {
             return Err(SpateError::internal("an aggregate refers to a column that is not there"));
         }
@@ -308,6 +313,7 @@ impl Layout {
                     | (AccKind::BitXor, AccKind::BitXor)
                     | (AccKind::BitCounts { .. }, AccKind::BitCounts { .. }) => true,
                     (AccKind::BitFold { all: a }, AccKind::BitFold { all: b }) => a == b,
+                    (AccKind::Moments { other: a }, AccKind::Moments { other: b }) => a == b,
                     (AccKind::ExtremeI64 { max: a }, AccKind::ExtremeI64 { max: b })
                     | (AccKind::ExtremeI128 { max: a }, AccKind::ExtremeI128 { max: b })
                     | (AccKind::ExtremeBytes { max: a, .. }, AccKind::ExtremeBytes { max: b, .. }) => a == b,
@@ -333,6 +339,11 @@ impl Layout {
             AccKind::SumF64 => {
                 let (f, i) = (ColumnKind::F64, ColumnKind::I64);
                 self.add_columns(&[f, f, i, i, i, f, f])
+            }
+            AccKind::Moments { other } => {
+                let mut kinds = vec![ColumnKind::I64; 2];
+                kinds.resize(2 + moments::sums(other.is_some()), ColumnKind::Bytes);
+                self.add_columns(&kinds)
             }
             AccKind::ExtremeBytes { .. } | AccKind::ExtremeSet { .. } | AccKind::Rows(_) => {
                 self.add_columns(&[ColumnKind::Bytes])
@@ -413,6 +424,16 @@ impl Layout {
             return Ok(());
         }
         let Some(arg) = call.arg else { return Err(refuse(call)) };
+        if let AggFunc::Moment(m) = call.func {
+            let floats = call.arg_type == DataType::Float64 && call.result_type == DataType::Float64;
+            if call.distinct || !floats || m.of_pairs() != call.other.is_some() {
+                return Err(refuse(call));
+            }
+            // It counts its own rows: those where neither argument is NULL.
+            let acc = self.acc(feed, AccKind::Moments { other: call.other }, &DataType::Float64, ROWS);
+            self.calls.push(CallResult::Value { feed, acc, func: call.func });
+            return Ok(());
+        }
         let (kind, input) = if extreme {
             check_extreme(call)?;
             let max = call.func == AggFunc::Max;

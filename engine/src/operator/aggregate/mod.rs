@@ -8,13 +8,18 @@
 //!
 //! At the barrier each touched group, in the order of first touch, emits −old +new if they
 //! differ. A group exists while its rows do not sum to 0; without group columns there is
-//! always exactly one row, and one for each grouping set without columns. With `emit_on_close` nothing is emitted until the watermark has
-//! passed a window; then its groups are emitted once and freed. On append-only input, groups
-//! of a closed window are freed without a word.
+//! always exactly one row, and one for each grouping set without columns. With `emit_on_close`
+//! nothing is emitted until the watermark has passed a window; then its groups are emitted once and
+//! freed. On append-only input, groups of a closed window are freed without a word.
+//!
+//! In two phases (see `partial`) the first emits what an epoch's rows sum up to and forgets it, the
+//! second adds that to its groups.
 
 mod accumulate;
 mod finish;
 mod layout;
+mod moments;
+mod partial;
 mod rows;
 
 use std::borrow::Cow;
@@ -33,7 +38,7 @@ use datafusion_common::utils::normalize_float_zero;
 use self::layout::{Acc, AccKind, Layout, ROWS, RowSet};
 use self::rows::Evaluator;
 use super::{BarrierInfo, Operator, Output};
-use crate::plan::AggregateSpec;
+use crate::plan::{AggregateSpec, Phase};
 use crate::state::group::Column;
 use crate::state::{ColumnKind, GroupTable, OrderedTable, Table, TableDef, Tables};
 use crate::types::epoch::{WATERMARK_MAX, WATERMARK_MIN};
@@ -129,8 +134,20 @@ impl<'a> State<'a> {
 impl HashAggregate {
     /// The operator for a spec that [`check`] accepts; `output` has the group columns, then the calls.
     pub fn new(spec: AggregateSpec, input: &SchemaRef, output: SchemaRef) -> Result<Self> {
+        let of;
+        let input = match &spec.phase {
+            Phase::Final(from) => {
+                of = Arc::clone(from);
+                &of
+            }
+            _ => input,
+        };
         let layout = Layout::new(&spec, input)?;
-        if output.fields().len() != spec.group.len() + spec.calls.len() {
+        if spec.phase != Phase::Whole {
+            partial::check(&spec, &layout)?;
+        }
+        let results = if spec.phase == Phase::Partial { 1 } else { spec.calls.len() };
+        if output.fields().len() != spec.group.len() + results {
             return Err(SpateError::internal("an aggregate's output has the wrong number of columns"));
         }
         let field = |i: usize| input.field(i).clone().with_nullable(true);
@@ -365,6 +382,18 @@ impl HashAggregate {
         self.prefix_rows.as_ref().map(|c| Ok(c.convert_columns(&groups.keys_at(slots)?)?)).transpose()
     }
 
+    /// Emits what the epoch's rows of each touched group sum up to, and forgets it.
+    fn emit_sums(&mut self, groups: &mut GroupTable, out: &mut Output) -> Result<()> {
+        for slots in self.scratch.touched.chunks(EMIT_ROWS) {
+            let mut columns = groups.keys_at(slots)?;
+            columns.push(partial::encode(groups.columns(), slots)?);
+            out.emit(Delta::insert(self.batch(columns, slots.len())?));
+        }
+        groups.remove(&self.scratch.touched)?;
+        self.scratch = Scratch::default();
+        groups.maintain()
+    }
+
     /// Emits the changes of touched groups.
     fn emit_changes(&self, groups: &GroupTable, out: &mut Output) -> Result<()> {
         let s = &self.scratch;
@@ -556,6 +585,14 @@ impl Operator for HashAggregate {
         let mut state = State::of(tables, self.layout.distincts.len())?;
         let (rows, weights) = delta.into_parts();
         let n = rows.num_rows();
+        if let Phase::Final(_) = self.spec.phase {
+            let (keys, sums) = rows.columns().split_at(self.spec.group.len());
+            let keys: Vec<ArrayRef> = keys.iter().map(normalize_float_zero).collect();
+            let slots = self.locate(state.groups, &keys, n, None)?;
+            let sums =
+                sums.first().ok_or_else(|| SpateError::internal("the last phase of an aggregate has no sums"))?;
+            return partial::merge(&self.layout, state.groups.columns_mut(), sums, &slots);
+        }
         let base: Vec<i64> = weights.map_or_else(|| vec![1; n], |w| w.values().to_vec());
         let keys: Vec<ArrayRef> = self.spec.group.iter().map(|&g| normalize_float_zero(rows.column(g))).collect();
         let times: Option<Vec<i64>> = match self.spec.window.and_then(|w| keys.get(w.column)) {
@@ -579,6 +616,10 @@ impl Operator for HashAggregate {
                 let columns = state.groups.columns_mut();
                 match (&acc.kind, arg) {
                     (AccKind::ExtremeSet { .. } | AccKind::Rows(_), _) => {}
+                    (AccKind::Moments { other }, Some(arg)) => {
+                        let other = other.map(|c| rows.column(c));
+                        moments::update(acc, columns, arg, other, &slots, &w)?;
+                    }
                     (AccKind::Count, _) | (_, None) => accumulate::count(&mut columns[acc.column], &slots, &w)?,
                     (_, Some(arg)) => accumulate::update(acc, columns, &cast_to(arg, &acc.input)?, &slots, &w)?,
                 }
@@ -593,6 +634,9 @@ impl Operator for HashAggregate {
 
     fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
         let mut state = State::of(tables, self.layout.distincts.len())?;
+        if self.spec.phase == Phase::Partial {
+            return self.emit_sums(state.groups, out);
+        }
         if self.is_global() && state.groups.is_empty() {
             self.locate(state.groups, &[], 1, None)?;
         }
@@ -620,6 +664,9 @@ impl Operator for HashAggregate {
     }
 }
 
+#[cfg(test)]
+#[path = "partial_tests.rs"]
+mod partial_tests;
 #[cfg(test)]
 #[path = "rows_tests.rs"]
 mod rows_tests;

@@ -72,6 +72,7 @@ pub(super) fn listed(
     AggCall {
         func: AggFunc::Rows,
         arg: None,
+        other: None,
         distinct,
         filter,
         arg_type: DataType::Null,
@@ -127,6 +128,7 @@ fn many_rows() {
         window: None,
         emit_on_close: false,
         always: vec![],
+        phase: Phase::Whole,
     };
     let schema = input.clone();
     let mut run = Run::new(move || Box::new(HashAggregate::new(spec.clone(), &schema, output.clone()).unwrap()));

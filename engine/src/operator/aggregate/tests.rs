@@ -10,7 +10,8 @@ use rand::{Rng, SeedableRng, rngs::SmallRng, seq::SliceRandom};
 use super::rows_tests::{expected_list, listed};
 use super::*;
 use crate::operator::testing::{Run, apply, cut, delta};
-use crate::plan::{AggCall, AggFunc, WatermarkColumn, WatermarkKind};
+use crate::plan::{AggCall, AggFunc, Phase, WatermarkColumn, WatermarkKind};
+use crate::types::moments::Sums;
 
 const TS: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
@@ -41,7 +42,7 @@ pub(super) fn schema() -> SchemaRef {
     ]))
 }
 
-fn pool(rng: &mut SmallRng, n: usize, nulls: f64) -> Vec<R> {
+pub(super) fn pool(rng: &mut SmallRng, n: usize, nulls: f64) -> Vec<R> {
     let mut rows = vec![];
     for _ in 0..n {
         let mut some = || rng.random_bool(1.0 - nulls);
@@ -96,10 +97,11 @@ fn call(func: AggFunc, arg: Option<usize>, distinct: bool, filter: Option<usize>
         (BoolAnd | BoolOr | BitAnd | BitOr | BitXor, t) => t.clone(),
         _ => DataType::Float64,
     };
-    AggCall { func, arg, distinct, filter, arg_type, result_type, rows: None }
+    AggCall { func, arg, other: None, distinct, filter, arg_type, result_type, rows: None }
 }
 
-fn all_calls() -> Vec<AggCall> {
+pub(super) fn all_calls() -> Vec<AggCall> {
+    use crate::types::moments::Moment::{CovarSamp, StddevSamp, VarPop};
     use AggFunc::*;
     let mut calls = vec![call(Count, None, false, None), call(Count, None, false, Some(5))];
     for (distinct, filter) in [(false, None), (true, None), (false, Some(5)), (true, Some(5))] {
@@ -118,6 +120,11 @@ fn all_calls() -> Vec<AggCall> {
                 calls.push(call(func, Some(arg), distinct, filter));
             }
         }
+        if !distinct {
+            calls.push(call(Moment(VarPop), Some(3), false, filter));
+            calls.push(call(Moment(StddevSamp), Some(3), false, filter));
+            calls.push(AggCall { other: Some(3), ..call(Moment(CovarSamp), Some(3), false, filter) });
+        }
         calls.push(call(BoolAnd, Some(5), distinct, filter));
         calls.push(call(BoolOr, Some(5), distinct, filter));
         calls.push(listed(&[(1, false, false)], distinct, filter, None, None));
@@ -127,7 +134,7 @@ fn all_calls() -> Vec<AggCall> {
     calls
 }
 
-fn operator(
+pub(super) fn operator(
     group: Vec<usize>,
     calls: Vec<AggCall>,
     append_only: bool,
@@ -145,6 +152,7 @@ fn operator(
             window,
             emit_on_close: on_close,
             always: vec![],
+            phase: Phase::Whole,
         };
         check(&spec, &input).unwrap();
         Box::new(HashAggregate::new(spec, &input, Arc::new(Schema::new(fields))).unwrap())
@@ -164,6 +172,13 @@ fn expected(c: &AggCall, rows: &[(&R, i64)]) -> String {
         rows.iter().copied().filter(|(r, _)| c.filter.is_none() || r.b == Some(true)).collect();
     if let Some(r) = &c.rows {
         return expected_list(r, c.distinct, &rows);
+    }
+    if let AggFunc::Moment(m) = c.func {
+        let mut sums = Sums::default();
+        for (r, w) in rows {
+            r.f.into_iter().for_each(|f| sums.add(f, c.other.map(|_| f), w));
+        }
+        return text(Arc::new(Float64Array::from(vec![m.result(&sums)])));
     }
     let Some(arg) = c.arg else { return rows.iter().map(|r| r.1).sum::<i64>().to_string() };
     let one = |r: &R| batch(std::slice::from_ref(r)).column(arg).clone();
@@ -410,6 +425,7 @@ fn what_cannot_be_done_is_refused_by_name() {
             window: None,
             emit_on_close: false,
             always: vec![],
+            phase: Phase::Whole,
         };
         let e = check(&spec, &schema()).unwrap_err();
         assert!(e.message().contains("is not supported") && e.message().starts_with(&c.func.to_string()), "{e}");
@@ -440,6 +456,31 @@ fn float_sums_lose_nothing() {
     step(&[(7, -1)], "0.1|0.1");
 }
 
+/// A change to a big group read and computed all of its rows.
+#[test]
+fn variances_keep_no_rows() {
+    use crate::types::moments::Moment::{Corr, VarPop};
+    let calls = vec![
+        call(AggFunc::Moment(VarPop), Some(3), false, None),
+        AggCall { other: Some(3), ..call(AggFunc::Moment(Corr), Some(3), false, None) },
+    ];
+    let mut run = operator(vec![0], calls, false, None, false);
+    assert_eq!(run.op.tables().len(), 1, "there is a table of rows");
+    let template = pool(&mut SmallRng::seed_from_u64(1), 1, 0.0).pop().unwrap();
+    let rows: Vec<R> =
+        (0..2000).map(|i| R { g: Some(1), f: Some(f64::from(i % 10) / 3.0), ..template.clone() }).collect();
+    let rows = batch(&rows);
+    let picks = |n: u32, w: i64| (0..n).map(|i| (i, w)).collect::<Vec<_>>();
+    let first = run.epoch(vec![delta(&rows, &picks(10, 1), true)], 0);
+    let size = run.tables.memory_size();
+    run.epoch(vec![delta(&rows, &picks(2000, 1), true)], 0);
+    assert_eq!(run.tables.memory_size(), size, "the state grows with the rows of a group");
+    run.reincarnate(true);
+    assert_eq!(run.epoch(vec![delta(&rows, &[(0, 1)], true)], 0).len(), 2);
+    let back = run.epoch(vec![delta(&rows, &picks(2000, -1), true), delta(&rows, &[(0, -1)], true)], 0);
+    assert_eq!(back.last(), first.last());
+}
+
 #[test]
 fn wide_decimals() {
     let t = DataType::Decimal128(38, 2);
@@ -450,6 +491,7 @@ fn wide_decimals() {
     let c = |func, arg, arg_type: &DataType, result_type| AggCall {
         func,
         arg: Some(arg),
+        other: None,
         distinct: false,
         filter: None,
         arg_type: arg_type.clone(),
@@ -473,6 +515,7 @@ fn wide_decimals() {
         window: None,
         emit_on_close: false,
         always: vec![],
+        phase: Phase::Whole,
     };
     let schema = input.clone();
     let mut run = Run::new(move || {

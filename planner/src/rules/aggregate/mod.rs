@@ -4,10 +4,12 @@
 //!   `approx_percentile_cont`);
 //! - sums and means of wide decimals are computed in 256 bits, so that what does not fit the
 //!   result is noticed and never wraps around;
+//! - variances, covariances, correlation and regression come from exact sums ([`moments`]);
 //! - the expressions of grouping sets become columns first, so that guarding them leaves the sets alone;
 //! - whatever depends on the order of its input, or may fail, becomes an aggregate over sorted
 //!   rows ([`sorted`]).
 
+pub mod moments;
 pub mod sorted;
 
 use std::sync::Arc;
@@ -139,6 +141,9 @@ fn one(f: &AggregateFunction, input: &DFSchema, errors: Option<&ErrorCounter>) -
         return Ok(Some(Rewritten { call: with(f, func, vec![wide]), cast: Some(to) }));
     }
     let Some(errors) = errors else { return Ok(None) };
+    if let Some(call) = moments::exact(f, input)? {
+        return Ok(Some(Rewritten { call, cast: None }));
+    }
     let result = Expr::AggregateFunction(f.clone()).get_type(input)?;
     match (name, params.args.as_slice()) {
         ("approx_distinct", [arg]) => {
