@@ -168,6 +168,10 @@ fn case(
 /// of GROUPS.
 fn window(mut f: Box<WindowFunction>, type_of: &dyn Fn(&Expr) -> DataType) -> Result<Transformed<Expr>> {
     let first = f.params.order_by.first().map(|s| type_of(&s.expr));
+    if let Some(t @ (DataType::Map(..) | DataType::Struct(_))) = &first {
+        let what = format!("ORDER BY of type {} in a window is not supported", display(t));
+        return Err(SpateError::unsupported(what).into());
+    }
     let Some(t) = first.filter(|t| is_textual(t) || matches!(t, DataType::Binary)) else {
         return Ok(Transformed::no(Expr::WindowFunction(f)));
     };

@@ -477,6 +477,21 @@ fn types_there_and_back() {
         ("interval", DataType::Interval(IntervalUnit::MonthDayNano), "interval"),
         ("int[][]", list(list(DataType::Int32)), "integer[][]"),
         (
+            "map<text, int[]>",
+            DataType::Map(
+                std::sync::Arc::new(arrow::datatypes::Field::new_struct(
+                    "entries",
+                    vec![
+                        arrow::datatypes::Field::new("key", DataType::Utf8, false),
+                        arrow::datatypes::Field::new("value", list(DataType::Int32), true),
+                    ],
+                    false,
+                )),
+                false,
+            ),
+            "map<text, integer[]>",
+        ),
+        (
             "struct<a int, \"B\" text>",
             DataType::Struct(
                 vec![

@@ -65,6 +65,14 @@ pub fn to_arrow(sql: &ast::DataType) -> Result<DataType> {
             DataType::List(Arc::new(Field::new_list_field(to_arrow(inner)?, true)))
         }
         S::Struct(fields, _) => structure(fields)?,
+        S::Map(key, value) => {
+            let key = to_arrow(key)?;
+            if key.is_nested() {
+                let what = format!("a map with keys of type {} is not supported", display(&key));
+                return Err(SpateError::unsupported(what));
+            }
+            map(key, to_arrow(value)?)
+        }
         S::Uuid => spate_engine::types::uuid::TYPE,
         // One type: what `json` keeps more, spaces and the order of keys, means nothing.
         S::JSON | S::JSONB => spate_engine::types::jsonb::TYPE,
@@ -178,6 +186,12 @@ fn structure(fields: &[ast::StructField]) -> Result<DataType> {
     Ok(DataType::Struct(Fields::from(out)))
 }
 
+/// The type of a map, its parts named as DataFusion names them.
+fn map(key: DataType, value: DataType) -> DataType {
+    let pair = [Field::new("key", key, false), Field::new("value", value, true)];
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(pair.to_vec().into()), false)), false)
+}
+
 /// The bytes that a text means as `bytea`: `\\x` and hexadecimal digits, or text with escapes.
 pub fn bytea_in(text: &str) -> Result<Vec<u8>> {
     let bad = || SpateError::new(ErrorKind::Type, "invalid input syntax for type bytea");
@@ -240,6 +254,10 @@ pub fn storable(data_type: &DataType) -> DataType {
         D::Struct(fields) => {
             D::Struct(fields.iter().map(|f| Field::new(f.name(), storable(f.data_type()), true)).collect())
         }
+        D::Map(entries, _) => match entries.data_type() {
+            D::Struct(pair) if pair.len() == 2 => map(storable(pair[0].data_type()), storable(pair[1].data_type())),
+            _ => data_type.clone(),
+        },
         D::Dictionary(_, value) => storable(value),
         other => other.clone(),
     }
