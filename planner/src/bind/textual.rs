@@ -196,6 +196,13 @@ fn converted(e: Expr, schema: &DFSchemaRef) -> Result<Transformed<Expr>> {
     let (inner, to, safe) = match &e {
         Expr::Cast(Cast { expr, field }) => (expr, field.data_type(), false),
         Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), true),
+        // It would give bytes of any kind a type that promises more.
+        Expr::ScalarFunction(f)
+            if f.func.name().contains("arrow_") && e.get_type(schema).is_ok_and(|t| is_textual(&t)) =>
+        {
+            let what = format!("{} to type {} is not supported", f.func.name(), display(&e.get_type(schema)?));
+            return Err(SpateError::unsupported(what).with_hint("use CAST").into());
+        }
         _ => return Ok(Transformed::no(e)),
     };
     let from = inner.get_type(schema)?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, StringArray};
 use arrow::datatypes::{DataType, Field};
 use datafusion_common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion_expr::{Expr, ExprSchemable, cast};
+use datafusion_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
+use datafusion_expr::{Expr, ExprSchemable, GetFieldAccess, cast};
 use datafusion_sql::sqlparser::ast::BinaryOperator as Op;
 use spate_engine::types::error::{ErrorKind, SpateError};
 use spate_engine::types::jsonb;
@@ -51,6 +51,21 @@ impl ExprPlanner for JsonOperators {
             _ => return Err(refused()),
         };
         Ok(PlannerResult::Planned(call(kind, args)?))
+    }
+
+    /// `j['a']` and `j[0]` are `j -> 'a'` and `j -> 0`.
+    fn plan_field_access(&self, e: RawFieldAccessExpr, schema: &DFSchema) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        if !e.expr.get_type(schema).is_ok_and(|t| t == jsonb::TYPE) {
+            return Ok(PlannerResult::Original(e));
+        }
+        let key = match e.field_access {
+            GetFieldAccess::NamedStructField { name } => Expr::Literal(name, None),
+            GetFieldAccess::ListIndex { key } => *key,
+            GetFieldAccess::ListRange { .. } => {
+                return Err(SpateError::unsupported("a range of a jsonb is not supported").into());
+            }
+        };
+        Ok(PlannerResult::Planned(call(Kind::Get, vec![e.expr, key])?))
     }
 }
 
