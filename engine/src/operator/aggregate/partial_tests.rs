@@ -42,7 +42,7 @@ fn epoch(run: &mut Run, n: i64, deltas: Vec<Delta>) -> Vec<Delta> {
         run.op.push(0, d, &mut run.tables, &mut out).unwrap();
     }
     let tick = Tick { incarnation: 1, term: 1, epoch: n as u64, opened_us: n - 1, now_us: n };
-    let info = BarrierInfo { tick, watermark: 0, input_watermarks: &[0] };
+    let info = BarrierInfo { tick, watermark: 0, input_watermarks: &[0], complete: &[true] };
     run.op.barrier(&info, &mut run.tables, &mut out).unwrap();
     out.take()
 }
