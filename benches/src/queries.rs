@@ -28,3 +28,24 @@ pub const Q9: &str = "SELECT a.id, a.seller, b.bidder, b.price, b.date_time FROM
   JOIN (SELECT a.id AS id, max(b.price) AS top FROM auction a JOIN bid b ON a.id = b.auction
         WHERE b.date_time BETWEEN a.date_time AND a.expires GROUP BY a.id) w
   ON w.id = a.id AND b.price = w.top";
+
+/// Queries over endless bids whose state does not grow, since the watermark closes windows.
+pub const FREED: &[(&str, &str)] = &[
+    (
+        "tumbling window",
+        "SELECT auction, window_start, count(*) AS bids, max(price) AS price \
+         FROM TUMBLE(bid, date_time, INTERVAL '10 seconds') GROUP BY auction, window_start EMIT ON WINDOW CLOSE",
+    ),
+    (
+        "session window",
+        "SELECT bidder, window_start, window_end, count(*) AS bids \
+         FROM SESSION(bid PARTITION BY bidder, date_time, INTERVAL '2 seconds') \
+         GROUP BY bidder, window_start, window_end EMIT ON WINDOW CLOSE",
+    ),
+    (
+        "interval join",
+        "SELECT a.auction, a.bidder, a.price, b.date_time FROM bid a JOIN bid b \
+         ON a.auction = b.auction AND a.bidder = b.bidder AND a.price = b.price \
+         AND b.date_time > a.date_time AND b.date_time < a.date_time + INTERVAL '1 second'",
+    ),
+];

@@ -5,7 +5,7 @@
 //! and run by DataFusion over the inputs' rows at the same epoch: those of tables and views from
 //! their stores, those of sources as they were accepted. Floats may differ in their last digits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
@@ -29,6 +29,42 @@ use crate::session::resolver::Names;
 const SHOWN: usize = 5;
 /// Relative error that floats may have: sums of many values in another order.
 const FLOAT_TOLERANCE: f64 = 1e-9;
+
+/// Checks what the planner derived of a view's key: no two rows have one. (That an append-only view
+/// takes nothing back its store checks at every write.)
+fn check_key(view: &Relation, rows: &[RecordBatch]) -> Result<()> {
+    let Some(key) = &view.key else { return Ok(()) };
+    let twice = |what: String| {
+        let name = view.display_name();
+        Err(SpateError::internal(format!("view \"{name}\" has a key by its plan, but two rows of it: {what}")))
+    };
+    let mut seen = HashSet::new();
+    for batch in rows {
+        if key.is_empty() {
+            if batch.num_rows() + seen.len() > 1 {
+                return twice("it has no columns".into());
+            }
+            seen.extend((0..batch.num_rows()).map(|_| Vec::new()));
+            continue;
+        }
+        let columns: Vec<ArrayRef> = key.iter().map(|c| batch.column(*c).clone()).collect();
+        let fields: Vec<SortField> = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
+        // Such types are no keys of tables either.
+        if !RowConverter::supports_fields(&fields) {
+            return Ok(());
+        }
+        let encoded = RowConverter::new(fields)?.convert_columns(&columns)?;
+        for (i, row) in encoded.iter().enumerate() {
+            if !seen.insert(row.data().to_vec()) {
+                let formats = columns.iter().map(|c| ArrayFormatter::try_new(c, &FormatOptions::default()));
+                let formats = formats.collect::<std::result::Result<Vec<_>, _>>()?;
+                let shown: Vec<String> = formats.iter().map(|f| f.value(i).to_string()).collect();
+                return twice(format!("({})", shown.join(", ")));
+            }
+        }
+    }
+    Ok(())
+}
 
 impl Engine {
     /// Waits until all input so far is in all views, then recomputes every materialized view in
@@ -116,6 +152,7 @@ impl Engine {
         if finds(|n| matches!(n.op, OpSpec::Lookup(_))) {
             return Ok(false);
         }
+        check_key(relation, &actual)?;
         let partial = finds(emits_on_close) && store.watermark() != WATERMARK_MAX;
         compare(&relation.schema, &expected, &actual, partial).map_err(|difference| {
             SpateError::internal(format!(

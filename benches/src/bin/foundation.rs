@@ -1,12 +1,13 @@
 //! Figures of the engine's foundation: how fast a write is seen through a view, how a continuous
-//! query compares with batch, what whole-epoch hand-over costs, and whether idling is free.
+//! query compares with batch, what whole-epoch hand-over costs, whether idling is free, and whether
+//! a watermark keeps memory flat.
 //!
-//! `cargo run --release -p spate-benches --bin foundation [-- latency|throughput|handover|idle] [--events N]`
+//! `cargo run --release -p spate-benches --bin foundation [-- latency|throughput|handover|idle|memory] [--events N]`
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use spate_benches::queries::{GROUP_BY, Q1, Q4, Q5, Q9};
+use spate_benches::queries::{FREED, GROUP_BY, Q1, Q4, Q5, Q9};
 use spate_benches::{batch, cpu_time, data, median, now, resident_bytes, stream};
 use spate_engine::exchange::HandOver;
 use spate_server::EngineConfig;
@@ -42,6 +43,9 @@ fn main() -> Result<()> {
     }
     if wanted("idle") {
         idle(&runtime)?;
+    }
+    if wanted("memory") {
+        memory(events)?;
     }
     Ok(())
 }
@@ -179,5 +183,39 @@ fn idle(runtime: &Runtime) -> Result<()> {
         resident_bytes() >> 10,
         (cpu_time() - cpu).as_secs_f64() / 20.0 * 100.0
     );
+    Ok(())
+}
+
+/// Memory of queries whose state a watermark frees, over generated bids: the most that was resident
+/// in each fifth of the run.
+fn memory(events: u64) -> Result<()> {
+    const FIFTHS: usize = 5;
+    for (name, sql) in FREED {
+        let runtime = Runtime::new()?;
+        let (engine, mut s) = stream::engine(&runtime, config(), &[])?;
+        let create = format!(
+            "CREATE SOURCE bid (auction bigint, bidder bigint, price bigint, date_time timestamp, \
+             WATERMARK FOR date_time AS date_time) WITH (connector = 'nexmark', table = 'bid', events = {events})"
+        );
+        stream::done(&runtime, &mut s, &create)?;
+        let sink = format!("CREATE SINK s AS {sql} WITH (connector = 'blackhole')");
+        let start = now();
+        let run = std::thread::spawn(move || stream::done(&runtime, &mut s, &sink));
+        let mut samples = Vec::new();
+        while !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(50));
+            samples.push(resident_bytes() >> 20);
+        }
+        run.join().map_err(|_| "the query panicked")??;
+        let elapsed = start.elapsed();
+        engine.shutdown();
+        let fifths = samples.chunks(samples.len().div_ceil(FIFTHS).max(1));
+        let most: Vec<String> = fifths.map(|f| f.iter().max().copied().unwrap_or_default().to_string()).collect();
+        println!(
+            "{name}: {events} events in {elapsed:.1?} ({:.0} bids/s), most resident MiB in each fifth: {}",
+            events as f64 * 46.0 / 50.0 / elapsed.as_secs_f64(),
+            most.join(" ")
+        );
+    }
     Ok(())
 }

@@ -3,63 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use spate_engine::env::{Clock, SystemClock};
-use spate_server::{Engine, EngineConfig, Outcome, Session};
-use spate_sql_tests::driver::row_texts;
+use spate_server::Engine;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::wall::{Wall, becomes, run};
+
 const SECOND: i64 = 1_000_000;
-
-/// A wall clock that stands still until it is moved.
-struct Wall {
-    now_us: AtomicI64,
-    real: SystemClock,
-}
-
-impl Wall {
-    fn forward(&self, us: i64) {
-        self.now_us.fetch_add(us, Ordering::SeqCst);
-    }
-}
-
-impl Clock for Wall {
-    fn now_us(&self) -> i64 {
-        self.now_us.load(Ordering::SeqCst)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.real.monotonic()
-    }
-}
-
-async fn run(session: &mut Session, sql: &str) -> Vec<String> {
-    match session.execute(sql).await.unwrap_or_else(|e| panic!("{sql}\n{e}")) {
-        Outcome::Done(_) => Vec::new(),
-        Outcome::Rows(mut rows) => {
-            let mut out = Vec::new();
-            while let Some(b) = rows.stream.next().await {
-                out.extend(row_texts(&b.unwrap()).unwrap());
-            }
-            out
-        }
-    }
-}
-
-async fn becomes(session: &mut Session, sql: &str, want: &[&str]) {
-    let started = Instant::now();
-    loop {
-        let rows = run(session, sql).await;
-        if rows == want {
-            return;
-        }
-        assert!(started.elapsed() < DEADLINE, "{sql}: {rows:?} instead of {want:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
 
 /// Appends rows `(seconds, k)` to a file.
 fn append(path: &Path, rows: &[(u32, i32)]) {
@@ -70,9 +19,7 @@ fn append(path: &Path, rows: &[(u32, i32)]) {
 }
 
 fn open() -> (Arc<Engine>, Arc<Wall>) {
-    let wall = Arc::new(Wall { now_us: AtomicI64::new(1_704_067_200 * SECOND), real: SystemClock::new() });
-    let config = EngineConfig { threads: 2, epoch_interval: Duration::from_millis(10), ..EngineConfig::default() };
-    (Engine::open_with_clock(config, wall.clone()).unwrap(), wall)
+    crate::wall::open(1_704_067_200 * SECOND)
 }
 
 fn source(name: &str, dir: &Path, options: &str) -> String {

@@ -13,3 +13,4 @@ mod temporal;
 mod tidy;
 mod tour;
 mod tpch;
+mod wall;

@@ -1,58 +1,11 @@
 //! Temporal filters by the clock: one that the test moves, and the real one while nothing else
 //! happens.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::StreamExt;
-use spate_engine::env::{Clock, SystemClock};
-use spate_server::{Engine, EngineConfig, Outcome, Session};
-use spate_sql_tests::driver::row_texts;
+use spate_server::{Engine, EngineConfig};
 
-const DEADLINE: Duration = Duration::from_secs(30);
-
-/// A wall clock that stands still until it is moved.
-struct Wall {
-    now_us: AtomicI64,
-    real: SystemClock,
-}
-
-impl Clock for Wall {
-    fn now_us(&self) -> i64 {
-        self.now_us.load(Ordering::SeqCst)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.real.monotonic()
-    }
-}
-
-async fn run(session: &mut Session, sql: &str) -> Vec<String> {
-    match session.execute(sql).await.unwrap_or_else(|e| panic!("{sql}\n{e}")) {
-        Outcome::Done(_) => Vec::new(),
-        Outcome::Rows(mut rows) => {
-            let mut out = Vec::new();
-            while let Some(b) = rows.stream.next().await {
-                out.extend(row_texts(&b.unwrap()).unwrap());
-            }
-            out
-        }
-    }
-}
-
-/// Waits until a query gives these rows.
-async fn becomes(session: &mut Session, sql: &str, want: &[&str]) {
-    let started = Instant::now();
-    loop {
-        let rows = run(session, sql).await;
-        if rows == want {
-            return;
-        }
-        assert!(started.elapsed() < DEADLINE, "{sql}: {rows:?} instead of {want:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
+use crate::wall::{becomes, open, run};
 
 /// 2024-01-01 00:00:00 UTC.
 const START: i64 = 1_704_067_200_000_000;
@@ -61,9 +14,7 @@ const HOUR: i64 = 3_600_000_000;
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_enter_and_leave_as_the_clock_moves() {
     for parallelism in [1, 3] {
-        let wall = Arc::new(Wall { now_us: AtomicI64::new(START), real: SystemClock::new() });
-        let config = EngineConfig { threads: 2, epoch_interval: Duration::from_millis(10), ..EngineConfig::default() };
-        let engine = Engine::open_with_clock(config, wall.clone()).unwrap();
+        let (engine, wall) = open(START);
         let s = &mut engine.session();
         run(s, &format!("SET parallelism = {parallelism}")).await;
         run(s, "CREATE TABLE t (id int PRIMARY KEY, ts timestamp)").await;
@@ -85,7 +36,7 @@ async fn rows_enter_and_leave_as_the_clock_moves() {
         becomes(s, "SELECT id, uid FROM joined ORDER BY id", &["1|1", "2|2", "2|2"]).await;
         engine.verify_views().await.unwrap();
 
-        wall.now_us.store(START + HOUR / 2, Ordering::SeqCst);
+        wall.set(START + HOUR / 2);
         run(s, "FLUSH").await;
         becomes(s, "SELECT id FROM last_hour ORDER BY id", &["2"]).await;
         becomes(s, "SELECT id FROM ahead ORDER BY id", &[]).await;
@@ -98,14 +49,14 @@ async fn rows_enter_and_leave_as_the_clock_moves() {
         run(s, "DELETE FROM u WHERE id = 2").await;
         engine.verify_views().await.unwrap();
 
-        wall.now_us.store(START + 2 * HOUR, Ordering::SeqCst);
+        wall.set(START + 2 * HOUR);
         run(s, "FLUSH").await;
         becomes(s, "SELECT id FROM last_hour ORDER BY id", &["3"]).await;
         becomes(s, "SELECT c FROM counted", &["2"]).await;
         becomes(s, "SELECT id FROM older ORDER BY id", &["2"]).await;
         engine.verify_views().await.unwrap();
 
-        wall.now_us.store(START + 100 * HOUR, Ordering::SeqCst);
+        wall.set(START + 100 * HOUR);
         run(s, "FLUSH").await;
         becomes(s, "SELECT c FROM counted", &["0"]).await;
         becomes(s, "SELECT id FROM older ORDER BY id", &["2", "3"]).await;
