@@ -25,6 +25,7 @@ mod registry;
 mod scalar;
 mod sink;
 mod sink_changes;
+mod sink_csv;
 mod sink_file;
 #[cfg(test)]
 mod sink_tests;

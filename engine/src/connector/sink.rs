@@ -8,14 +8,14 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch, StringArray, UInt32Array};
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder};
 
-use super::SinkWriter;
 use super::csv::CsvOptions;
 use super::sink_changes::Changes;
 use super::types::batch;
+use super::{SinkWriter, sink_csv};
 use crate::types::textual::{contains_textual, convert, written};
 use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError, jsonb};
 
@@ -165,15 +165,7 @@ impl TextFormat {
                 writer.write(rows)?;
                 writer.finish()?;
             }
-            Self::Csv(options) => {
-                let mut writer = arrow::csv::WriterBuilder::new()
-                    .with_header(first && options.header)
-                    .with_delimiter(options.delimiter)
-                    .with_null(options.null.clone())
-                    .with_timestamp_format(stamp.to_owned())
-                    .build(out);
-                writer.write(rows)?;
-            }
+            Self::Csv(options) => sink_csv::write(rows, options, first, stamp, out)?,
         }
         Ok(())
     }
@@ -190,11 +182,29 @@ impl EncoderFactory for JsonValues {
         array: &'a dyn Array,
         _: &'a EncoderOptions,
     ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let float = matches!(array.data_type(), DataType::Float32 | DataType::Float64);
+        if float && (0..array.len()).any(|i| array.is_valid(i) && sink_csv::special(array, i).is_some()) {
+            return Ok(Some(NullableEncoder::new(Box::new(Floats(array)), array.nulls().cloned())));
+        }
         if *array.data_type() != jsonb::TYPE {
             return Ok(None);
         }
         let encoder = Box::new(JsonValue(array.as_binary::<i64>()));
         Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+/// Floats of which some are no JSON numbers: those are texts, as the source reads them.
+struct Floats<'a>(&'a dyn Array);
+
+impl Encoder for Floats<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let text = match (sink_csv::special(self.0, row), self.0.data_type()) {
+            (Some(name), _) => format!("\"{name}\""),
+            (None, DataType::Float32) => format!("{:?}", self.0.as_primitive::<Float32Type>().value(row)),
+            (None, _) => format!("{:?}", self.0.as_primitive::<Float64Type>().value(row)),
+        };
+        out.extend_from_slice(text.as_bytes());
     }
 }
 

@@ -62,7 +62,7 @@ fn full(text: &str) -> Option<String> {
 }
 
 /// An interval whose time of day is in words, if it has one in digits.
-fn spelled_out(text: &str) -> Option<String> {
+pub(super) fn spelled_out(text: &str) -> Option<String> {
     if !text.contains(':') {
         return None;
     }

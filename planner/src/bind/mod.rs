@@ -29,6 +29,7 @@ pub(crate) mod session;
 mod sql_functions;
 pub(crate) mod textual;
 mod types;
+mod using;
 mod windows;
 mod wording;
 mod work_table;
@@ -248,6 +249,7 @@ fn plan_query(
     check::query(query, continuous)?;
     let mut query = query.clone();
     names::name_columns(&mut query);
+    using::qualify(resolver, &mut query);
     joins::fold(&mut query);
     series::rewrite(&mut query);
     sql_functions::inline(resolver, &mut query)?;

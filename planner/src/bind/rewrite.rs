@@ -7,6 +7,7 @@ use datafusion_sql::sqlparser::ast::{self, AccessExpr, Expr, Spanned, Value, Vis
 use spate_engine::types::error::{Result, SpateError};
 
 use super::check::at_span;
+use super::clock::spelled_out;
 use super::datetime::{TIMEZONE, TO_TIMESTAMP};
 use crate::sql::{parse_expr, types};
 
@@ -41,6 +42,13 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
         Expr::AtTimeZone { timestamp, time_zone } => {
             Some(call(TIMEZONE, [time_zone.as_ref().clone(), timestamp.as_ref().clone()])?)
         }
+        Expr::Interval(i) => match text_literal(&i.value).and_then(spelled_out) {
+            Some(text) => {
+                let value = Box::new(Expr::Value(Value::SingleQuotedString(text).into()));
+                Some(Expr::Interval(ast::Interval { value, ..i.clone() }))
+            }
+            None => None,
+        },
         // `(e).field`, as composite types are read.
         Expr::CompoundFieldAccess { root, access_chain } if !matches!(**root, Expr::Identifier(_)) => {
             Some(field_access(root, access_chain)?)

@@ -23,7 +23,7 @@ use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN, W
 use spate_planner::bind::{BindMode, bind_columns, bind_error, bind_query, readable};
 use spate_planner::catalog::{Object, ObjectKind, Relation, TableDetails};
 use spate_planner::sql::statement::{Name, OnConflict};
-use spate_planner::sql::types::bytea_in;
+use spate_planner::sql::types::{bytea_in, display};
 use spate_planner::sql::{Query, did_you_mean};
 use tokio::sync::OwnedMutexGuard;
 
@@ -276,13 +276,28 @@ pub(super) fn cast_column(array: &ArrayRef, to: &DataType, column: &str) -> Resu
     if way(array.data_type(), to) == Way::Convert {
         return convert(array, to, false).map_err(|e| e.context(format!("column \"{column}\"")));
     }
+    if !assignable(array.data_type(), to) {
+        let (from, to) = (display(array.data_type()), display(to));
+        return Err(SpateError::new(
+            ErrorKind::Type,
+            format!("column \"{column}\" is of type {to}, the value is {from}"),
+        )
+        .with_hint("write the value in the column's form, or CAST it"));
+    }
     let options = CastOptions { safe: false, format_options: FormatOptions::default() };
     cast_with_options(&readable(array, to), to, &options).map(|a| canonical(&a)).map_err(|e| {
-        let from = spate_planner::sql::types::display(array.data_type());
-        let to = spate_planner::sql::types::display(to);
+        let (from, to) = (display(array.data_type()), display(to));
         let why = bind_error(e.into());
         SpateError::new(ErrorKind::Type, format!("column \"{column}\" is of type {to}, the value is {from}: {why}"))
     })
+}
+
+/// Whether a value may become one of another type without a word: numbers are no dates, times or
+/// truth values, nor are those numbers.
+fn assignable(from: &DataType, to: &DataType) -> bool {
+    let number = |t: &DataType| t.is_numeric();
+    let other = |t: &DataType| t.is_temporal() || *t == DataType::Boolean;
+    !((number(from) && other(to)) || (other(from) && number(to)))
 }
 
 /// A delta that takes `old` away and adds `new`.
