@@ -219,9 +219,10 @@ impl Dml {
                 ],
                 None,
             ),
-            _ => {
-                (vec![format!("v = {int}"), "v = v + 1".into()], Some("UPDATE w SET k = k + 10 WHERE k < 0".to_owned()))
-            }
+            _ => (
+                vec![format!("v = {int}"), "v = -1 - v".into()],
+                Some("UPDATE w SET k = k + 10 WHERE k < 0".to_owned()),
+            ),
         };
         if let Some(keyed) = keyed
             && self.chance(25)

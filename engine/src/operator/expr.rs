@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
-    downcast_primitive_array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 
@@ -26,25 +23,6 @@ pub fn evaluate_predicate(expr: &ExprRef, batch: &RecordBatch) -> Result<Boolean
         DataType::Null => Ok(cast(&array, &DataType::Boolean)?.as_boolean().clone()),
         other => Err(SpateError::new(ErrorKind::Type, format!("a condition must be boolean, not {other}"))),
     }
-}
-
-/// The same array with zeros behind its NULLs, where decoding left other values: some kernels
-/// compute those as well, and may fail on them.
-pub(crate) fn plain_nulls(array: ArrayRef) -> ArrayRef {
-    fn zeroed<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>) -> ArrayRef {
-        let value = |(i, v): (usize, &T::Native)| if array.is_null(i) { T::default_value() } else { *v };
-        let values: Vec<T::Native> = array.values().iter().enumerate().map(value).collect();
-        let plain = PrimitiveArray::<T>::new(values.into(), array.nulls().cloned());
-        Arc::new(plain.with_data_type(array.data_type().clone()))
-    }
-    if array.null_count() == 0 {
-        return array;
-    }
-    let inner = array.as_ref();
-    downcast_primitive_array!(
-        inner => zeroed(inner),
-        _ => array.clone(),
-    )
 }
 
 /// A batch of `schema` with `rows` rows, whose columns are cast where their types differ.

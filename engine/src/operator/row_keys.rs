@@ -11,10 +11,10 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::row::{RowConverter, SortField};
 
-use super::expr::{batch_of, plain_nulls};
+use super::expr::batch_of;
 use crate::plan::{OrderBy, WatermarkColumn};
 use crate::types::vnode::{VNode, hash_batch, vnode_of};
-use crate::types::{Delta, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN, Watermark};
+use crate::types::{Delta, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN, Watermark, decoded};
 
 /// Encodes and decodes rows.
 #[derive(Debug)]
@@ -220,10 +220,10 @@ impl RowKeys {
     pub(crate) fn decode<'a>(&self, keys: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<RecordBatch> {
         let count = keys.len();
         let parser = self.rows.parser();
-        let decoded = self.rows.convert_rows(keys.map(|k| parser.parse(k)))?;
+        let decoded = decoded::columns(&self.rows, keys.map(|k| parser.parse(k)))?;
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.encoded.len()];
         for (&at, array) in self.encoded.iter().zip(decoded) {
-            columns[at] = Some(plain_nulls(array));
+            columns[at] = Some(array);
         }
         batch_of(&self.schema, columns.into_iter().flatten().collect(), count)
     }

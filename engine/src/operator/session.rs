@@ -22,7 +22,7 @@ use crate::plan::SessionSpec;
 use crate::state::{OrderedTable, Table, TableDef, Tables};
 use crate::types::epoch::{WATERMARK_MAX, WATERMARK_MIN};
 use crate::types::vnode::{hash_rows, vnode_of};
-use crate::types::{Delta, Result, SpateError};
+use crate::types::{Delta, Result, SpateError, decoded};
 
 /// Rows per emitted delta.
 const EMIT_ROWS: usize = 8 * 1024;
@@ -342,7 +342,7 @@ impl SessionWindows {
         let mut put = |converter: &Option<RowConverter>, at: &[usize], keys: &mut dyn Iterator<Item = &[u8]>| {
             if let Some(c) = converter {
                 let parser = c.parser();
-                for (&i, array) in at.iter().zip(c.convert_rows(keys.map(|k| parser.parse(k)))?) {
+                for (&i, array) in at.iter().zip(decoded::columns(c, keys.map(|k| parser.parse(k)))?) {
                     columns[i] = Some(array);
                 }
             }

@@ -12,11 +12,11 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
 
-use super::expr::{batch_of, plain_nulls};
+use super::expr::batch_of;
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::TopNSpec;
 use crate::state::{OrderedTable, Table, TableDef, Tables};
-use crate::types::{Delta, Result, SpateError};
+use crate::types::{Delta, Result, SpateError, decoded};
 
 /// Rows per emitted delta.
 const EMIT_ROWS: usize = 8 * 1024;
@@ -111,10 +111,10 @@ impl TopN {
 
     fn decode(&self, changes: &[(Box<[u8]>, i64)]) -> Result<Delta> {
         let parser = self.converter.parser();
-        let decoded = self.converter.convert_rows(changes.iter().map(|(k, _)| parser.parse(k)))?;
+        let decoded = decoded::columns(&self.converter, changes.iter().map(|(k, _)| parser.parse(k)))?;
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.encoded.len()];
         for (&at, array) in self.encoded.iter().zip(decoded) {
-            columns[at] = Some(plain_nulls(array));
+            columns[at] = Some(array);
         }
         let columns = columns.into_iter().flatten().collect();
         let rows = batch_of(&self.schema, columns, changes.len())?;

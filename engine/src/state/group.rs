@@ -25,7 +25,7 @@ use super::TableSegment;
 use super::chunked::{CHUNK_ROWS, Chunked, ChunkedBytes};
 use super::native::{fits_i64, from_i64, to_i64};
 use crate::types::vnode::{hash_rows, vnode_of};
-use crate::types::{Result, SpateError};
+use crate::types::{Result, SpateError, decoded};
 
 /// What a mutable column holds; new rows start at zero (or absent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -441,7 +441,7 @@ impl GroupTable {
             }
             (Keys::Rows(c), Some(conv)) => {
                 let parser = conv.parser();
-                let arrays = conv.convert_rows(slots.iter().map(|&s| parser.parse(c.get(s))))?;
+                let arrays = decoded::columns(conv, slots.iter().map(|&s| parser.parse(c.get(s))))?;
                 let fit = |(a, f): (ArrayRef, &Arc<Field>)| {
                     if a.data_type() == f.data_type() { Ok(a) } else { Ok(cast(&a, f.data_type())?) }
                 };

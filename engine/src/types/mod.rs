@@ -1,5 +1,6 @@
 //! The vocabulary of the engine: deltas, epochs, vnodes, watermarks, errors.
 
+pub(crate) mod decoded;
 pub mod delta;
 pub mod epoch;
 pub mod error;

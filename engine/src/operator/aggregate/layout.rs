@@ -14,7 +14,7 @@ use super::moments;
 use crate::plan::{AggCall, AggFunc, AggregateSpec, OrderBy, RowsCall};
 use crate::state::ColumnKind;
 use crate::state::native::fits_i64;
-use crate::types::{Result, SpateError};
+use crate::types::{Result, SpateError, decoded};
 
 /// What an accumulator computes from the values and weights of one [`Feed`].
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ impl ValueCodec {
         let parser = self.rows.parser();
         let null = &self.null;
         let values: Vec<&[u8]> = values.map(|v| v.unwrap_or(null)).collect();
-        let mut arrays = self.rows.convert_rows(values.iter().map(|v| parser.parse(v)))?;
+        let mut arrays = decoded::columns(&self.rows, values.iter().map(|v| parser.parse(v)))?;
         arrays.pop().ok_or_else(|| SpateError::internal("a row holds no value"))
     }
 }

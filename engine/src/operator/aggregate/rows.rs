@@ -10,7 +10,7 @@ use datafusion_expr::Accumulator;
 
 use super::layout::RowsAcc;
 use crate::state::OrderedTable;
-use crate::types::{ErrorKind, Result, SpateError};
+use crate::types::{ErrorKind, Result, SpateError, decoded};
 
 /// Rows that are decoded and handed to functions at once.
 const PIECE_ROWS: usize = 4096;
@@ -64,7 +64,7 @@ impl<'a> Evaluator<'a> {
     /// Hands the rows that wait to their groups.
     fn flush(&mut self) -> Result<()> {
         let parser = self.codec.parser();
-        let columns = self.codec.convert_rows(self.keys.iter().map(|k| parser.parse(k)))?;
+        let columns = decoded::columns(self.codec, self.keys.iter().map(|k| parser.parse(k)))?;
         let mut start = 0;
         for &(group, end) in &self.pieces {
             let acc = self.accumulators.get_mut(group).ok_or_else(|| SpateError::internal("a group is missing"))?;
