@@ -5,6 +5,7 @@ pub mod provider;
 pub mod stored;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -17,17 +18,49 @@ use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use parking_lot::Mutex;
 use spate_engine::types::{Result, SpateError};
 use spate_planner::bind::{bind_error, in_batch, rewrite_scans, rewrite_work_tables};
 use spate_planner::catalog::Relation;
 use tokio::runtime::Runtime;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// Runs plans.
 pub struct Batch {
     context: SessionContext,
-    /// Threads of its own: operators that compute for long without a pause must not hold up the
-    /// sessions (nor the handling of Ctrl-C). `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    threads: usize,
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// Threads of their own for plans: operators that compute for long without a pause must not hold up
+/// the sessions (nor the handling of Ctrl-C).
+struct Pool {
+    /// `None` only while it is dropped.
+    runtime: Option<Arc<Runtime>>,
+    /// Plans that nobody wants any more. One that computes without a pause cannot be stopped and
+    /// keeps its threads; then new plans get others.
+    stopping: Vec<AbortHandle>,
+}
+
+/// How often a plan that should stop is looked at, and for how long.
+const STOP_LOOKS: usize = 10;
+const STOP_PAUSE: Duration = Duration::from_millis(10);
+
+fn runtime(threads: usize) -> Result<Arc<Runtime>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("spate-batch")
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()?;
+    Ok(Arc::new(runtime))
+}
+
+/// The last to let go of threads does not wait for what they do.
+fn let_go(runtime: Option<Arc<Runtime>>) {
+    if let Some(last) = runtime.and_then(Arc::into_inner) {
+        last.shutdown_background();
+    }
 }
 
 /// Plans are walked recursively; memory is taken only as far as a stack is used.
@@ -65,13 +98,31 @@ impl Batch {
         config.options_mut().optimizer.enable_physical_uncorrelated_scalar_subquery = false;
         // DataFusion itself loses track of which columns of nested UNIONs may be NULL, and then refuses.
         config.options_mut().execution.skip_physical_aggregate_schema_check = true;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
-            .thread_name("spate-batch")
-            .thread_stack_size(STACK_BYTES)
-            .enable_all()
-            .build()?;
-        Ok(Self { context: SessionContext::new_with_config(config), runtime: Some(runtime) })
+        let threads = threads.max(1);
+        let pool = Pool { runtime: Some(runtime(threads)?), stopping: Vec::new() };
+        Ok(Self { context: SessionContext::new_with_config(config), threads, pool: Arc::new(Mutex::new(pool)) })
+    }
+
+    /// Gives new plans other threads if those there are held by plans that do not stop.
+    async fn free_threads(&self) -> Result<()> {
+        let held = || {
+            let mut pool = self.pool.lock();
+            pool.stopping.retain(|task| !task.is_finished());
+            !pool.stopping.is_empty()
+        };
+        for _ in 0..STOP_LOOKS {
+            if !held() {
+                return Ok(());
+            }
+            tokio::time::sleep(STOP_PAUSE).await;
+        }
+        if held() {
+            let new = runtime(self.threads)?;
+            let mut pool = self.pool.lock();
+            pool.stopping.clear();
+            let_go(pool.runtime.replace(new));
+        }
+        Ok(())
     }
 
     /// A physical plan for a bound plan whose scans are served by `provide`.
@@ -80,6 +131,7 @@ impl Batch {
         plan: LogicalPlan,
         mut provide: impl FnMut(&Arc<Relation>) -> Result<Arc<dyn TableProvider>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.free_threads().await?;
         let plan = in_batch(rewrite_scans(plan, |r| Ok(provider_as_source(provide(r)?)))?)?;
         let plan = rewrite_work_tables(plan, |name, schema| {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
@@ -93,7 +145,8 @@ impl Batch {
     /// Runs a physical plan, on the batch side's own threads. Whoever drops the stream does not wait:
     /// the plan ends with its next batch.
     pub fn stream(&self, plan: Arc<dyn ExecutionPlan>) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let runtime = self.runtime.as_ref().ok_or_else(|| SpateError::internal("the batch side has stopped"))?;
+        let runtime = self.pool.lock().runtime.clone();
+        let runtime = runtime.ok_or_else(|| SpateError::internal("the batch side has stopped"))?;
         let (sender, mut receiver) = tokio::sync::mpsc::channel(2);
         let context = self.context.task_ctx();
         let task = runtime.spawn(async move {
@@ -111,7 +164,7 @@ impl Batch {
                 }
             }
         });
-        let guard = AbortOnDrop(task);
+        let guard = AbortOnDrop { task, runtime: Some(runtime), pool: self.pool.clone() };
         let batches = futures::stream::poll_fn(move |context| {
             let _ = &guard;
             receiver.poll_recv(context)
@@ -136,17 +189,23 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        let_go(self.pool.lock().runtime.take());
     }
 }
 
 /// Ends a task when nobody wants its result any more.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
+struct AbortOnDrop {
+    task: JoinHandle<()>,
+    runtime: Option<Arc<Runtime>>,
+    pool: Arc<Mutex<Pool>>,
+}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+        if !self.task.is_finished() {
+            self.pool.lock().stopping.push(self.task.abort_handle());
+        }
+        let_go(self.runtime.take());
     }
 }
