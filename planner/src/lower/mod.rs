@@ -229,7 +229,12 @@ fn construct(plan: &LogicalPlan) -> String {
 /// Gives every node at least one column: a batch without columns has no good form (DataFusion
 /// reads none for `count(*)`).
 fn fill_empty(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let one = || lit(1i64).alias("__one");
+    // Both sides of a join may need one.
+    let made = std::cell::Cell::new(0usize);
+    let one = || {
+        made.set(made.get() + 1);
+        lit(1i64).alias_qualified(Some(format!("__one{}", made.get())), "__one")
+    };
     let filled = plan.transform_up(|node| {
         let bare = node.schema().fields().is_empty();
         let columns = node.schema().columns();

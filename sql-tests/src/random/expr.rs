@@ -117,7 +117,7 @@ impl Queries {
                     2 => format!("to_jsonb({s})"),
                     3 => format!("({a} -> 'k')"),
                     // Some of these are no JSON, and so NULL.
-                    _ => format!("({s})::jsonb"),
+                    _ => format!("CAST({s} AS jsonb)"),
                 }
             }
             Ty::Any => a,
