@@ -72,8 +72,7 @@ impl SourceGroup {
         Some(least)
     }
 
-    /// The same, of this source alone.
-    pub(super) fn active_here(&self, epoch: Epoch) -> Option<Option<Watermark>> {
+    fn active_here(&self, epoch: Epoch) -> Option<Option<Watermark>> {
         let inner = self.inner.lock();
         let marks = inner.epochs.get(&epoch)?.iter().copied().collect::<Option<Vec<Mark>>>()?;
         Some(marks.iter().filter(|m| !m.idle).map(|m| m.watermark).min())

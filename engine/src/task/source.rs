@@ -7,7 +7,6 @@
 //! from the ranges and ticks of the epochs alone, so a replay judges the same way. With an idle
 //! timeout see [`super::idle`].
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -60,7 +59,6 @@ pub struct SourceState {
     /// Time of the first tick.
     began_us: Option<i64>,
     posted: Watermark,
-    unread: BTreeSet<Arc<str>>,
 }
 
 struct OpenSplit {
@@ -106,10 +104,7 @@ pub struct SourceLeaf {
     tasks: usize,
     open: Vec<OpenSplit>,
     waiting: std::collections::VecDeque<Split>,
-    known: BTreeSet<Arc<str>>,
-    /// Splits of a watching source that were there from the start and that nobody has looked into:
-    /// they hold the watermark back.
-    unread: BTreeSet<Arc<str>>,
+    known: std::collections::BTreeSet<Arc<str>>,
     /// Number of splits visited in this epoch.
     cursor: usize,
     /// The split visited first, of how many that were open when the epoch began.
@@ -158,7 +153,6 @@ impl SourceLeaf {
             open: Vec::new(),
             waiting: Default::default(),
             known: Default::default(),
-            unread: Default::default(),
             cursor: 0,
             rotation: (0, 0),
             buffer: Default::default(),
@@ -237,9 +231,6 @@ impl SourceLeaf {
                 i % self.tasks.max(1)
             };
             if owner == self.ctx.task.index as usize && self.known.insert(s.id.clone()) {
-                if watch && !self.started {
-                    self.unread.insert(s.id.clone());
-                }
                 self.waiting.push_back(s);
             }
         }
@@ -353,7 +344,6 @@ impl SourceLeaf {
     }
 
     fn poll_split(&mut self, i: usize, until: Option<u64>) -> Result<Option<Polled>> {
-        self.unread.remove(&self.open[i].closed.split.id);
         let room = self.ctx.epoch_rows.saturating_sub(self.rows).clamp(1, BATCH_ROWS);
         let name = self.spec.name.clone();
         match &mut self.open[i].reader {
@@ -557,24 +547,8 @@ impl SourceLeaf {
     /// Whether what the other tasks said at the end of the epoch before `epoch` is known, if this
     /// task has to know it to close `epoch`.
     fn knows_others(&self, epoch: Epoch) -> bool {
-        let waits = (self.lets_go() || self.may_have_none()) && epoch > self.ctx.start;
-        !waits || self.posted_before(epoch).is_some() || self.others(epoch - 1).is_some()
-    }
-
-    /// Whether splits are let go that are silent.
-    fn lets_go(&self) -> bool {
-        self.spec.watermark.is_some_and(|w| w.idle_us.is_some())
-    }
-
-    /// Whether a task may have no split while others have.
-    fn may_have_none(&self) -> bool {
-        self.spec.watermark.is_some() && self.ctx.connector.discover_every().is_some()
-    }
-
-    /// The least watermark of the tasks that are not idle, once it is known. Without a timeout only
-    /// tasks that have no split are, and only for the other tasks of their source.
-    fn others(&self, epoch: Epoch) -> Option<Option<Watermark>> {
-        if self.lets_go() { self.ctx.group.active(epoch) } else { self.ctx.group.active_here(epoch) }
+        let waits = self.spec.watermark.is_some_and(|w| w.idle_us.is_some()) && epoch > self.ctx.start;
+        !waits || self.posted_before(epoch).is_some() || self.ctx.group.active(epoch - 1).is_some()
     }
 
     fn posted_before(&self, epoch: Epoch) -> Option<Mark> {
@@ -584,7 +558,7 @@ impl SourceLeaf {
     /// An idle task follows the others one epoch later: it asks for that epoch.
     fn follow(&mut self, epoch: Epoch) {
         let idle = epoch > self.ctx.start && self.posted_before(epoch - 1).is_some_and(|m| m.idle);
-        if idle && self.others(epoch - 1).flatten().is_some_and(|w| w > self.posted) {
+        if idle && self.ctx.group.active(epoch - 1).flatten().is_some_and(|w| w > self.posted) {
             self.ask(false);
         }
     }
@@ -597,29 +571,22 @@ impl SourceLeaf {
     /// The watermark from the end of an epoch on.
     fn mark(&mut self, tick: Tick) -> Mark {
         self.due_us = None;
-        if self.ended || !(self.lets_go() || self.may_have_none()) {
+        let Some(idle_us) = self.spec.watermark.and_then(|w| w.idle_us).filter(|_| !self.ended) else {
             return Mark { watermark: self.watermark(), idle: false };
-        }
-        if let Some(before) = self.posted_before(tick.epoch) {
-            return before;
-        }
-        let others = if tick.epoch > self.ctx.start { self.others(tick.epoch - 1).flatten() } else { None };
-        if let Some(idle_us) = self.spec.watermark.and_then(|w| w.idle_us) {
+        };
+        let Some(before) = self.posted_before(tick.epoch) else {
+            let others =
+                if tick.epoch > self.ctx.start { self.ctx.group.active(tick.epoch - 1).flatten() } else { None };
             return self.mark_anew(tick.now_us, idle_us, others);
-        }
-        let none = self.unread.is_empty() && self.open.iter().all(|s| s.closed.offset == s.closed.split.start);
-        if none {
-            let watermark = others.unwrap_or(WATERMARK_MIN).max(self.last_late_below).max(self.posted);
-            return Mark { watermark, idle: true };
-        }
-        Mark { watermark: self.watermark(), idle: false }
+        };
+        before
     }
 
     /// The watermark where splits are let go, when it is first asked for; `others` is that of the
     /// tasks, of this source and of others, that are not idle.
     fn mark_anew(&mut self, now_us: i64, idle_us: i64, others: Option<Watermark>) -> Mark {
         let watch = self.ctx.connector.discover_every().is_some();
-        if !self.unread.is_empty() || (!watch && !self.waiting.is_empty()) {
+        if !watch && !self.waiting.is_empty() {
             return Mark { watermark: self.posted, idle: false };
         }
         let delay = self.spec.watermark.map_or(0, |w| w.delay_us);
@@ -657,8 +624,8 @@ impl SourceLeaf {
         }
         let Some(spec) = self.spec.watermark else { return WATERMARK_MIN };
         let watch = self.ctx.connector.discover_every().is_some();
-        if !self.unread.is_empty() || (!watch && !self.waiting.is_empty()) {
-            return self.last_late_below;
+        if !watch && !self.waiting.is_empty() {
+            return WATERMARK_MIN;
         }
         // Of a watching source those splits count from which something was read: which others
         // have been found by now depends on the time, and a replay comes later.
@@ -679,7 +646,6 @@ impl SourceLeaf {
             ended: self.ended,
             began_us: self.began_us,
             posted: self.posted,
-            unread: self.unread.clone(),
         }
     }
 
@@ -695,7 +661,6 @@ impl SourceLeaf {
         self.last_late_below = state.late_below;
         self.began_us = state.began_us;
         self.posted = state.posted;
-        self.unread = state.unread.clone();
         self.ended = state.ended;
         self.started = !state.splits.is_empty() || !state.waiting.is_empty();
     }
