@@ -72,7 +72,8 @@ impl SourceGroup {
         Some(least)
     }
 
-    fn active_here(&self, epoch: Epoch) -> Option<Option<Watermark>> {
+    /// The same, of this source alone.
+    pub(super) fn active_here(&self, epoch: Epoch) -> Option<Option<Watermark>> {
         let inner = self.inner.lock();
         let marks = inner.epochs.get(&epoch)?.iter().copied().collect::<Option<Vec<Mark>>>()?;
         Some(marks.iter().filter(|m| !m.idle).map(|m| m.watermark).min())

@@ -7,6 +7,7 @@
 //! from the ranges and ticks of the epochs alone, so a replay judges the same way. With an idle
 //! timeout see [`super::idle`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -104,7 +105,10 @@ pub struct SourceLeaf {
     tasks: usize,
     open: Vec<OpenSplit>,
     waiting: std::collections::VecDeque<Split>,
-    known: std::collections::BTreeSet<Arc<str>>,
+    known: BTreeSet<Arc<str>>,
+    /// Splits of a watching source that were there from the start and that nobody has looked into:
+    /// the first epoch is not closed before, so that none of them is late because of another.
+    unread: BTreeSet<Arc<str>>,
     /// Number of splits visited in this epoch.
     cursor: usize,
     /// The split visited first, of how many that were open when the epoch began.
@@ -153,6 +157,7 @@ impl SourceLeaf {
             open: Vec::new(),
             waiting: Default::default(),
             known: Default::default(),
+            unread: Default::default(),
             cursor: 0,
             rotation: (0, 0),
             buffer: Default::default(),
@@ -184,6 +189,12 @@ impl SourceLeaf {
             return self.replay(epoch, &ranges);
         }
         if let Some(tick) = self.ctx.board.get(epoch) {
+            if !self.unread.is_empty()
+                && let Read::Data(d) = self.read(epoch)?
+            {
+                return Ok(LeafPoll::Data(d));
+            }
+            self.unread.clear();
             return self.close(tick, None);
         }
         self.follow(epoch);
@@ -231,6 +242,9 @@ impl SourceLeaf {
                 i % self.tasks.max(1)
             };
             if owner == self.ctx.task.index as usize && self.known.insert(s.id.clone()) {
+                if watch && !self.started {
+                    self.unread.insert(s.id.clone());
+                }
                 self.waiting.push_back(s);
             }
         }
@@ -344,6 +358,7 @@ impl SourceLeaf {
     }
 
     fn poll_split(&mut self, i: usize, until: Option<u64>) -> Result<Option<Polled>> {
+        self.unread.remove(&self.open[i].closed.split.id);
         let room = self.ctx.epoch_rows.saturating_sub(self.rows).clamp(1, BATCH_ROWS);
         let name = self.spec.name.clone();
         match &mut self.open[i].reader {
@@ -547,8 +562,24 @@ impl SourceLeaf {
     /// Whether what the other tasks said at the end of the epoch before `epoch` is known, if this
     /// task has to know it to close `epoch`.
     fn knows_others(&self, epoch: Epoch) -> bool {
-        let waits = self.spec.watermark.is_some_and(|w| w.idle_us.is_some()) && epoch > self.ctx.start;
-        !waits || self.posted_before(epoch).is_some() || self.ctx.group.active(epoch - 1).is_some()
+        let waits = (self.lets_go() || self.may_have_none()) && epoch > self.ctx.start;
+        !waits || self.posted_before(epoch).is_some() || self.others(epoch - 1).is_some()
+    }
+
+    /// Whether splits are let go that are silent.
+    fn lets_go(&self) -> bool {
+        self.spec.watermark.is_some_and(|w| w.idle_us.is_some())
+    }
+
+    /// Whether a task may have no split while others have.
+    fn may_have_none(&self) -> bool {
+        self.spec.watermark.is_some() && self.ctx.connector.discover_every().is_some()
+    }
+
+    /// The least watermark of the tasks that are not idle, once it is known. Without a timeout only
+    /// tasks that have no split are, and only for the other tasks of their source.
+    fn others(&self, epoch: Epoch) -> Option<Option<Watermark>> {
+        if self.lets_go() { self.ctx.group.active(epoch) } else { self.ctx.group.active_here(epoch) }
     }
 
     fn posted_before(&self, epoch: Epoch) -> Option<Mark> {
@@ -558,7 +589,7 @@ impl SourceLeaf {
     /// An idle task follows the others one epoch later: it asks for that epoch.
     fn follow(&mut self, epoch: Epoch) {
         let idle = epoch > self.ctx.start && self.posted_before(epoch - 1).is_some_and(|m| m.idle);
-        if idle && self.ctx.group.active(epoch - 1).flatten().is_some_and(|w| w > self.posted) {
+        if idle && self.others(epoch - 1).flatten().is_some_and(|w| w > self.posted) {
             self.ask(false);
         }
     }
@@ -571,15 +602,22 @@ impl SourceLeaf {
     /// The watermark from the end of an epoch on.
     fn mark(&mut self, tick: Tick) -> Mark {
         self.due_us = None;
-        let Some(idle_us) = self.spec.watermark.and_then(|w| w.idle_us).filter(|_| !self.ended) else {
+        if self.ended || !(self.lets_go() || self.may_have_none()) {
             return Mark { watermark: self.watermark(), idle: false };
-        };
-        let Some(before) = self.posted_before(tick.epoch) else {
-            let others =
-                if tick.epoch > self.ctx.start { self.ctx.group.active(tick.epoch - 1).flatten() } else { None };
+        }
+        if let Some(before) = self.posted_before(tick.epoch) {
+            return before;
+        }
+        let others = if tick.epoch > self.ctx.start { self.others(tick.epoch - 1).flatten() } else { None };
+        if let Some(idle_us) = self.spec.watermark.and_then(|w| w.idle_us) {
             return self.mark_anew(tick.now_us, idle_us, others);
-        };
-        before
+        }
+        let none = self.open.iter().all(|s| s.closed.offset == s.closed.split.start);
+        if none {
+            let watermark = others.unwrap_or(WATERMARK_MIN).max(self.last_late_below).max(self.posted);
+            return Mark { watermark, idle: true };
+        }
+        Mark { watermark: self.watermark(), idle: false }
     }
 
     /// The watermark where splits are let go, when it is first asked for; `others` is that of the

@@ -141,3 +141,28 @@ async fn a_silent_source_follows_the_others() {
     append(&silent, &[(130, 10)]);
     becomes(s, "SELECT k, bk FROM joined ORDER BY k", &["1|1", "2|NULL", "3|NULL", "4|9"]).await;
 }
+
+/// Files that are there from the start hold the watermark back until they are looked into, and a
+/// task without files holds nothing back.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_are_there_are_not_late() {
+    for parallelism in [1, 2, 3, 5] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.csv", "b.csv", "c.csv"] {
+            append(&dir.path().join(name), &[(1, 1), (40, 1)]);
+        }
+        std::fs::write(dir.path().join("empty.csv"), "").unwrap();
+        let (engine, _wall) = open();
+        let s = &mut engine.session();
+        run(s, &format!("SET parallelism = {parallelism}")).await;
+        run(s, &source("s", dir.path(), "")).await;
+        run(s, &format!("CREATE MATERIALIZED VIEW closed AS {CLOSED}")).await;
+        becomes(s, "SELECT n FROM closed ORDER BY window_end", &["3"]).await;
+        for name in ["a.csv", "b.csv", "c.csv"] {
+            append(&dir.path().join(name), &[(70, 1)]);
+        }
+        becomes(s, "SELECT n FROM closed ORDER BY window_end", &["3", "3"]).await;
+        assert_eq!(run(s, "SELECT count(*) FROM spate.late_rows").await, ["0"], "parallelism {parallelism}");
+        engine.shutdown();
+    }
+}
