@@ -97,20 +97,9 @@ fn window_table(
         }
         "HOP" => {
             let usage = "HOP(table, time column, INTERVAL 'slide', INTERVAL 'size' [, INTERVAL 'offset'])";
-            let (Some(table), Some(ts), Some(slide), Some(size)) =
-                (exprs.next(), exprs.next(), exprs.next(), exprs.next())
-            else {
-                return Err(wrong(usage).into());
-            };
-            let offset = exprs.next();
-            if exprs.next().is_some() {
-                return Err(wrong(usage).into());
-            }
-            let input = table_argument(table, usage, context)?;
-            let ts = time_column(ts, &name, &input, context)?;
-            let slide_us = positive_length(slide, "slide", context)?;
-            let size_us = positive_length(size, "size", context)?;
-            let offset_us = offset.map_or(Ok(0), |o| length(o, "offset", context))?.rem_euclid(slide_us);
+            let arguments = stepped(exprs, &name, usage, "slide", context)?.ok_or_else(|| wrong(usage))?;
+            let Stepped { input, ts, step_us: slide_us, size_us, offset_us } = arguments;
+            let offset_us = offset_us.rem_euclid(slide_us);
             let order = "the slide comes before the size: HOP(t, ts, slide, size)";
             check_count(&name, size_us / slide_us, order).map_err(|e| at_span(e, at))?;
             let starts = functions::hop_starts(ts.clone(), slide_us, size_us, offset_us);
@@ -118,20 +107,9 @@ fn window_table(
         }
         "CUMULATE" => {
             let usage = "CUMULATE(table, time column, INTERVAL 'step', INTERVAL 'size' [, INTERVAL 'offset'])";
-            let (Some(table), Some(ts), Some(step), Some(size)) =
-                (exprs.next(), exprs.next(), exprs.next(), exprs.next())
-            else {
-                return Err(wrong(usage).into());
-            };
-            let offset = exprs.next();
-            if exprs.next().is_some() {
-                return Err(wrong(usage).into());
-            }
-            let input = table_argument(table, usage, context)?;
-            let ts = time_column(ts, &name, &input, context)?;
-            let step_us = positive_length(step, "step", context)?;
-            let size_us = positive_length(size, "size", context)?;
-            let offset_us = offset.map_or(Ok(0), |o| length(o, "offset", context))?.rem_euclid(size_us);
+            let arguments = stepped(exprs, &name, usage, "step", context)?.ok_or_else(|| wrong(usage))?;
+            let Stepped { input, ts, step_us, size_us, offset_us } = arguments;
+            let offset_us = offset_us.rem_euclid(size_us);
             let order = "the step comes before the size: CUMULATE(t, ts, step, size)";
             if size_us % step_us != 0 {
                 let what = "the size of CUMULATE must be a multiple of its step";
@@ -228,6 +206,40 @@ fn all_columns(input: &LogicalPlan) -> Result<Vec<Expr>> {
         columns.push(Expr::Column(Column::from((qualifier, field))));
     }
     Ok(columns)
+}
+
+/// The arguments of HOP and CUMULATE.
+struct Stepped {
+    input: LogicalPlan,
+    ts: Expr,
+    step_us: i64,
+    size_us: i64,
+    offset_us: i64,
+}
+
+/// Reads `table, time column, step, size [, offset]`, where the step is called `step`; `None` if
+/// there are more or fewer.
+fn stepped(
+    mut exprs: std::vec::IntoIter<ast::Expr>,
+    name: &str,
+    usage: &str,
+    step: &str,
+    context: &mut dyn RelationPlannerContext,
+) -> Result<Option<Stepped>> {
+    let (Some(table), Some(ts), Some(every), Some(size)) = (exprs.next(), exprs.next(), exprs.next(), exprs.next())
+    else {
+        return Ok(None);
+    };
+    let offset = exprs.next();
+    if exprs.next().is_some() {
+        return Ok(None);
+    }
+    let input = table_argument(table, usage, context)?;
+    let ts = time_column(ts, name, &input, context)?;
+    let step_us = positive_length(every, step, context)?;
+    let size_us = positive_length(size, "size", context)?;
+    let offset_us = offset.map_or(Ok(0), |o| length(o, "offset", context))?;
+    Ok(Some(Stepped { input, ts, step_us, size_us, offset_us }))
 }
 
 fn table_argument(arg: ast::Expr, usage: &str, context: &mut dyn RelationPlannerContext) -> Result<LogicalPlan> {
