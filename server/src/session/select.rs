@@ -66,7 +66,11 @@ impl Session {
         let relations = relations_of(&plan)?;
         let mut tries = 0;
         let providers = loop {
-            let epoch = self.readable(&relations, instead).await?;
+            // Nothing is read for notes, so nothing is waited for.
+            let epoch = match notes {
+                Some(_) => self.engine.worker.visible(),
+                None => self.readable(&relations, instead).await?,
+            };
             match self.providers(&relations, epoch, instead, notes) {
                 // The epoch was let go between choosing and reading it: take a newer one.
                 Err(e) if e.kind() == ErrorKind::NotFound && tries < 10 => tries += 1,
@@ -188,21 +192,22 @@ impl Session {
         }
     }
 
-    /// What a query that is answered once finds by a key or an index.
-    async fn found_how(&self, query: &Query) -> Result<Option<String>> {
+    /// What a query that is answered once finds by a key or an index; `None` also where it cannot be
+    /// answered now, which is no reason not to explain it.
+    async fn found_how(&self, query: &Query) -> Option<String> {
         let plan = {
             let names = Names::new(&self.engine, &self.variables.search_path);
-            bind_query(&names, query, &BindMode::AdHoc)?
+            bind_query(&names, query, &BindMode::AdHoc).ok()?
         };
-        let endless = relations_of(&plan)?.iter().any(|r| r.kind == RelationKind::Source);
+        let endless = relations_of(&plan).ok()?.iter().any(|r| r.kind == RelationKind::Source);
         if endless {
-            return Ok(None);
+            return None;
         }
         let notes = Arc::new(Mutex::default());
-        self.physical(plan, &BTreeMap::new(), Some(&notes)).await?;
+        self.physical(plan, &BTreeMap::new(), Some(&notes)).await.ok()?;
         let mut notes: Vec<String> = std::mem::take(&mut *notes.lock());
         notes.dedup();
-        Ok((!notes.is_empty()).then(|| format!("SELECT finds rows of {}", notes.join(", of "))))
+        (!notes.is_empty()).then(|| format!("SELECT finds rows of {}", notes.join(", of ")))
     }
 
     pub(super) async fn explain(&mut self, statement: Statement, mode: ExplainMode) -> Result<RowStream> {
@@ -248,7 +253,7 @@ impl Session {
         };
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         if mode == ExplainMode::Stream && answered {
-            lines.extend(self.found_how(&query).await?);
+            lines.extend(self.found_how(&query).await);
         }
         Ok(RowStream::of(text_rows(&[("plan", lines)])?))
     }
