@@ -5,6 +5,7 @@ pub mod batch;
 pub mod coordinator;
 pub mod oracle;
 pub mod session;
+pub mod threads;
 pub mod worker;
 
 pub use session::{CancelHandle, Engine, EngineConfig, Outcome, Progress, RowStream, Session};

@@ -90,7 +90,7 @@ impl fmt::Display for Summary {
 /// Runs files, folders and globs on embedded engines. Blocks; not for use inside an async
 /// runtime. The error is about the paths; failures of tests are in the summary.
 pub fn run_paths(paths: &[PathBuf], options: &Options) -> Result<Summary> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = spate_server::threads::runtime()?;
     let engine = options.engine.clone();
     let open = move |_: &Path| Ok(Arc::new(Embedded::open(engine.clone())?) as Arc<dyn Database>);
     let summary = runtime.block_on(run_paths_on(paths, options, open, |_| {}));

@@ -96,10 +96,9 @@ impl<'a> Opts<'a> {
                 return Err(SpateError::unsupported(format!("option \"{key}\" is not supported here yet")));
             }
             let error = SpateError::invalid(format!("connector \"{connector}\" has no option \"{key}\""));
-            let known: Vec<&str> = allowed.iter().copied().chain(["format"]).collect();
-            return Err(match suggest(key, known.iter().copied()) {
+            return Err(match suggest(key, allowed.iter().chain(COMMON).copied()) {
                 Some(s) => error.with_hint(format!("did you mean \"{s}\"?")),
-                None => error.with_hint(format!("its options are {}", known.join(", "))),
+                None => error.with_hint(format!("its options are {}, format, on_error", allowed.join(", "))),
             });
         }
         Ok(Self { connector, map })

@@ -10,7 +10,7 @@ use super::datagen::DatagenSource;
 use super::file::{FileSource, csv_options, named_encoding};
 use super::format::{Encoding, Envelope, FormatSpec};
 use super::nexmark::NexmarkSource;
-use super::options::{IDLE_TIMEOUT, Opts, unknown_connector};
+use super::options::{IDLE_TIMEOUT, Opts, suggest, unknown_connector};
 use super::sink::{Blackhole, Flatten, StreamSink, TextFormat, null_row};
 use super::sink_changes::Changes;
 use super::sink_file::FileSink;
@@ -23,8 +23,12 @@ const SINKS: &[&str] = &["file", "stdout", "blackhole"];
 
 fn connector<'a>(options: &'a Options, what: &str, known: &[&str]) -> Result<&'a str> {
     options.get("connector").map(String::as_str).filter(|c| !c.is_empty()).ok_or_else(|| {
-        SpateError::invalid(format!("a {what} needs the option \"connector\""))
-            .with_hint(format!("WITH (connector = '…'), one of {}", known.join(", ")))
+        let error = SpateError::invalid(format!("a {what} needs the option \"connector\""));
+        // A slip in the word itself is told from a word left out.
+        match options.keys().find(|k| suggest(k, ["connector"]).is_some()) {
+            Some(near) => error.with_hint(format!("did you mean \"connector\" by \"{near}\"?")),
+            None => error.with_hint(format!("WITH (connector = '…'), one of {}", known.join(", "))),
+        }
     })
 }
 

@@ -47,13 +47,7 @@ const STOP_LOOKS: usize = 10;
 const STOP_PAUSE: Duration = Duration::from_millis(10);
 
 fn runtime(threads: usize) -> Result<Arc<Runtime>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("spate-batch")
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build()?;
-    Ok(Arc::new(runtime))
+    Ok(Arc::new(crate::threads::builder().worker_threads(threads).thread_name("spate-batch").build()?))
 }
 
 /// The last to let go of threads does not wait for what they do.
@@ -62,9 +56,6 @@ fn let_go(runtime: Option<Arc<Runtime>>) {
         last.shutdown_background();
     }
 }
-
-/// Plans are walked recursively; memory is taken only as far as a stack is used.
-const STACK_BYTES: usize = 256 << 20;
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

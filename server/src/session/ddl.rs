@@ -24,10 +24,10 @@ use spate_planner::rules::optimize_continuous;
 use spate_planner::sql::statement::{
     CreateMaterializedView, CreateSink, CreateView, Drop as DropStatement, DropKind, FormatClause, Input, Name,
 };
-use spate_planner::sql::{Query, options, parse_query, quote};
+use spate_planner::sql::{Query, did_you_mean, options, parse_query, quote};
 
-use super::Session;
 use super::resolver::{Names, is_system};
+use super::{Session, still_wanted};
 
 /// A continuous query, ready to run.
 struct Planned {
@@ -123,6 +123,7 @@ impl Session {
             let schema = without_marks(schema).map_or_else(|| schema.clone(), |s| s.as_ref().clone());
             (schema, names.named(), relations_of(&plan)?)
         };
+        still_wanted().await;
         let schema = renamed(&schema, &create.columns)?;
         let query = with_columns(&create.query_text, &create.columns);
         let (id, schema_name, name) = room.object(&engine);
@@ -157,7 +158,13 @@ impl Session {
         Ok(())
     }
 
-    fn plan(&self, query: &Query, emit: bool, with: &QueryOptions, target: Target) -> Result<Planned> {
+    async fn plan(&self, query: &Query, emit: bool, with: &QueryOptions, target: Target) -> Result<Planned> {
+        let planned = self.plan_at_once(query, emit, with, target);
+        still_wanted().await;
+        planned
+    }
+
+    fn plan_at_once(&self, query: &Query, emit: bool, with: &QueryOptions, target: Target) -> Result<Planned> {
         let QueryOptions { parallelism, on_error } = *with;
         let names = Names::new(&self.engine, &self.variables.search_path);
         let worker = self.engine.worker.clone();
@@ -195,8 +202,11 @@ impl Session {
                     return Err(SpateError::unsupported(format!("option \"{k}\" is not supported yet")));
                 }
                 k => {
-                    return Err(SpateError::invalid(format!("unknown option \"{k}\" of a materialized view"))
-                        .with_hint("the options are: parallelism, on_error"));
+                    let error = SpateError::invalid(format!("unknown option \"{k}\" of a materialized view"));
+                    return Err(match did_you_mean(k, ["parallelism", "on_error"]) {
+                        Some(near) => error.with_hint(format!("did you mean \"{near}\"?")),
+                        None => error.with_hint("the options are: parallelism, on_error"),
+                    });
                 }
             }
         }
@@ -216,7 +226,7 @@ impl Session {
         let target = Target::Materialize { id, name: create.name.to_string().into() };
         let text_with_names = with_columns(&create.query_text, &create.columns);
         let query = if create.columns.is_empty() { create.query } else { parse_query(&text_with_names)? };
-        let planned = self.plan(&query, create.emit_on_window_close, &with, target)?;
+        let planned = self.plan(&query, create.emit_on_window_close, &with, target).await?;
         renamed(&planned.root.schema, &create.columns)?;
         let props = &planned.root.props;
         let relation = Relation {
@@ -279,7 +289,7 @@ impl Session {
         let (id, schema_name, name) = room.object(&engine);
         let target = Target::Sink { id, name: create.name.to_string().into() };
         let with = QueryOptions { parallelism: self.variables.parallelism, on_error: OnError::of(&sink_options)? };
-        let planned = self.plan(&query, emit, &with, target)?;
+        let planned = self.plan(&query, emit, &with, target).await?;
         let format = create.format.as_ref().map(format_spec);
         let writer = open_sink(
             &sink_options,
@@ -447,7 +457,7 @@ impl Session {
         let id = engine.catalog.lock().allocate_id();
         let target = Target::Materialize { id, name: "subscription".into() };
         let with = QueryOptions { parallelism: self.variables.parallelism, on_error: OnError::Continue };
-        let planned = self.plan(query, emit, &with, target)?;
+        let planned = self.plan(query, emit, &with, target).await?;
         let append_only = planned.root.props.append_only;
         if let Err(e) = self.start(id, planned, None).await {
             forget(&engine, id);

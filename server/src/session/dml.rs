@@ -28,7 +28,7 @@ use spate_planner::sql::{Query, did_you_mean};
 use tokio::sync::OwnedMutexGuard;
 
 use super::resolver::{Names, TARGET, TARGET_NAME};
-use super::{Outcome, RowStream, Session};
+use super::{Outcome, RowStream, Session, still_wanted};
 use keys::resolve_conflicts;
 
 struct Table {
@@ -169,6 +169,7 @@ impl Session {
         on_conflict: OnConflict,
         returning: Returning<'_>,
     ) -> Result<Changed> {
+        still_wanted().await;
         let close = self.engine.worker.table_close(table.object.id);
         loop {
             let closed = close.as_ref().map_or(WATERMARK_MIN, |c| c.watermark.lock().0);

@@ -11,6 +11,7 @@ mod variables;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -20,6 +21,7 @@ use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
 use spate_planner::catalog::ObjectKind;
 use spate_planner::sql::{self, Statement};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 pub use engine::{Engine, EngineConfig, Progress};
 use variables::Variables;
@@ -44,6 +46,17 @@ impl CancelHandle {
 
 fn cancelled() -> SpateError {
     SpateError::new(ErrorKind::Cancelled, "cancelled on user's request")
+}
+
+fn panicked(message: &(dyn std::any::Any + Send)) -> SpateError {
+    let text = message.downcast_ref::<&str>().copied().or_else(|| message.downcast_ref::<String>().map(String::as_str));
+    SpateError::internal(format!("the statement panicked: {}", text.unwrap_or("no message")))
+}
+
+/// Ends a statement that was cancelled while it was planned. To be awaited between planning and
+/// the first effect, else a statement takes effect of which the user has heard that it was cancelled.
+pub(crate) async fn still_wanted() {
+    tokio::task::yield_now().await;
 }
 
 /// Rows of a query or subscription.
@@ -76,6 +89,9 @@ pub enum Outcome {
     /// A command tag in PostgreSQL's form, such as `INSERT 0 3` or `CREATE TABLE`.
     Done(String),
 }
+
+/// How long a cancelled statement is waited for.
+const TAKE_BACK: Duration = Duration::from_secs(1);
 
 /// A session: settings, and statements in order.
 #[derive(Debug)]
@@ -129,18 +145,46 @@ impl Session {
         names
     }
 
-    /// Runs one statement. Positions in errors count within `text`.
+    /// Runs one statement. Positions in errors count within `text`. Dropped or cancelled, it ends
+    /// where it next waits, and at [`still_wanted`].
     pub async fn execute(&mut self, text: &str) -> Result<Outcome> {
         let parsed = sql::parse_one(text)?;
         let cancel = self.cancel.clone();
-        let outcome = tokio::select! {
-            biased;
-            () = cancel.cancelled() => return Err(cancelled()),
-            r = self.run(parsed.statement, &parsed.text) => r.map_err(|e| match (e.position(), sql::place_of(text, &e)) {
-                (None, Some((line, column))) => e.at(line, column),
-                _ => e,
-            })?,
+        // A task of its own: planning does not yield, and whoever waits here must not wait for it.
+        // A set ends its tasks when it is dropped.
+        let mut running = JoinSet::new();
+        let mut session = Self {
+            engine: self.engine.clone(),
+            variables: self.variables.clone(),
+            written: self.written,
+            cancel: cancel.clone(),
         };
+        running.spawn(async move {
+            let outcome = session.run(parsed.statement, &parsed.text).await;
+            (session, outcome)
+        });
+        let ended = tokio::select! {
+            biased;
+            () = cancel.cancelled() => {
+                running.abort_all();
+                // What it had begun is mostly taken back at once.
+                let _ = tokio::time::timeout(TAKE_BACK, running.join_next()).await;
+                return Err(cancelled());
+            }
+            ended = running.join_next() => ended,
+        };
+        let outcome = match ended {
+            Some(Ok((session, outcome))) => {
+                *self = session;
+                outcome
+            }
+            Some(Err(e)) if e.is_panic() => Err(panicked(e.into_panic().as_ref())),
+            _ => Err(cancelled()),
+        };
+        let outcome = outcome.map_err(|e| match (e.position(), sql::place_of(text, &e)) {
+            (None, Some((line, column))) => e.at(line, column),
+            _ => e,
+        })?;
         Ok(match outcome {
             Outcome::Rows(rows) => Outcome::Rows(RowStream { stream: stop_on(cancel, rows.stream), ..rows }),
             done => done,

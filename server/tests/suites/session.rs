@@ -69,3 +69,34 @@ async fn flush_tells_of_a_sink_that_has_stopped() {
     assert_eq!(run(&mut s, "DROP SINK k").await, "DROP SINK");
     assert_eq!(run(&mut s, "FLUSH").await, "FLUSH");
 }
+
+/// Planning does not wait for anything, so nothing but a look at its end stops it.
+#[test]
+fn a_statement_cancelled_while_it_is_planned_has_no_effect() {
+    let runtime = spate_server::threads::runtime().unwrap();
+    runtime.block_on(async {
+        let engine = Engine::open(EngineConfig { threads: 2, ..EngineConfig::default() }).unwrap();
+        let mut s = engine.session();
+        assert_eq!(run(&mut s, "CREATE TABLE t (a int)").await, "CREATE TABLE");
+        let sum = vec!["a"; 300].join(" + ");
+        for create in ["CREATE MATERIALIZED VIEW v AS", "CREATE VIEW v AS", "INSERT INTO t"] {
+            let handle = s.cancel_handle();
+            let sql = format!("{create} SELECT {sum} AS b FROM t");
+            let mut running = Box::pin(s.execute(&sql));
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut running => break outcome,
+                    () = tokio::time::sleep(std::time::Duration::from_millis(20)) => handle.cancel(),
+                }
+            };
+            let error = outcome.err().unwrap();
+            assert_eq!(error.kind(), spate_engine::types::ErrorKind::Cancelled, "{create}: {error}");
+            drop(running);
+            // Waits for the same lock as the cancelled statement holds.
+            assert_eq!(run(&mut s, "CREATE VIEW w AS SELECT a FROM t").await, "CREATE VIEW");
+            assert_eq!(run(&mut s, "DROP VIEW w").await, "DROP VIEW");
+            let gone = run(&mut s, "SELECT * FROM v").await;
+            assert!(gone.contains("relation \"v\" does not exist"), "{create}: {gone}");
+        }
+    });
+}

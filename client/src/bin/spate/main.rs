@@ -28,12 +28,11 @@ const USAGE: u8 = 2;
 /// Ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Plans are trees that are walked recursively, and users write deep ones: views on views, long
-/// unions. Memory is taken only as far as a stack is used.
-pub const STACK_BYTES: usize = 1 << 30;
-
 fn main() -> ExitCode {
-    let thread = std::thread::Builder::new().name("spate-main".into()).stack_size(STACK_BYTES).spawn(start);
+    let thread = std::thread::Builder::new()
+        .name("spate-main".into())
+        .stack_size(spate_server::threads::STACK_BYTES)
+        .spawn(start);
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // A panic has printed its message.

@@ -82,8 +82,7 @@ pub struct Shell {
 impl Shell {
     /// Starts an engine and a session. At the prompt, Ctrl-C between statements is harmless.
     pub fn open(args: &Args, interactive: bool) -> Result<Self> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().thread_stack_size(crate::STACK_BYTES).enable_all().build()?;
+        let runtime = spate_server::threads::runtime()?;
         let interrupts = Interrupts::watch(&runtime, interactive)?;
         let engine = {
             let _context = runtime.enter();

@@ -42,7 +42,7 @@ pub fn run(args: &SltArgs) -> u8 {
 }
 
 fn run_files(args: &SltArgs, options: &Options) -> Result<spate_client::slt::Summary> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = spate_server::threads::runtime()?;
     let open = |_: &Path| Ok(Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>);
     let summary = runtime.block_on(async {
         tokio::select! {

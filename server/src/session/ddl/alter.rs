@@ -20,8 +20,8 @@ use spate_planner::sql::statement::{Alter, AlterAction, ColumnDef, Comment, Inpu
 use spate_planner::sql::{did_you_mean, fold, parse_one, parse_query};
 
 use super::table::check_generated;
-use crate::session::Session;
 use crate::session::resolver::Names;
+use crate::session::{Session, still_wanted};
 
 /// Other columns for a table.
 struct Columns {
@@ -48,13 +48,13 @@ impl Session {
             other => other?,
         };
         match alter.action {
-            AlterAction::Rename(name) => self.rename(&object, object.schema.clone(), name.into()),
-            AlterAction::SetSchema(schema) => self.rename(&object, schema.into(), object.name.clone()),
+            AlterAction::Rename(name) => self.rename(&object, object.schema.clone(), name.into()).await,
+            AlterAction::SetSchema(schema) => self.rename(&object, schema.into(), object.name.clone()).await,
             action => self.alter_columns(&object, action).await,
         }
     }
 
-    fn rename(&mut self, object: &Arc<Object>, schema: Arc<str>, name: Arc<str>) -> Result<()> {
+    async fn rename(&mut self, object: &Arc<Object>, schema: Arc<str>, name: Arc<str>) -> Result<()> {
         if (&schema, &name) == (&object.schema, &object.name) {
             return Ok(());
         }
@@ -85,6 +85,7 @@ impl Session {
         let mut after = before.clone();
         after.replace(new.clone())?;
         self.check_dependents(&before, &after, object, &format!("rename {}", object.display()))?;
+        still_wanted().await;
         let new = self.engine.catalog.lock().replace(new)?;
         self.indexes_follow(&new, None)?;
         self.engine.worker.rename_job(new.id, new.display_name());
@@ -134,6 +135,7 @@ impl Session {
         let mut after = before.clone();
         after.replace(new.clone())?;
         self.check_dependents(&before, &after, object, &columns.what)?;
+        still_wanted().await;
         self.switch(new, &columns).await
     }
 

@@ -18,7 +18,7 @@ use spate_planner::sql::{Query, parse_query, quote};
 use super::keys::check_new_keys;
 use super::values::{exact_decimals, is_default};
 use super::{Changed, Returning, TARGET, Table, cast_column, check_not_null, replace, target_columns};
-use crate::session::Session;
+use crate::session::{Session, still_wanted};
 
 /// Column of a row's place in the table.
 const PLACE: &str = "__place";
@@ -40,6 +40,7 @@ impl Session {
         let returned = self.returning(&table, Returning { called, list: &delete.returning }, &hit.old).await?;
         let n = hit.old.num_rows();
         let none = RecordBatch::new_empty(hit.old.schema());
+        still_wanted().await;
         self.commit(&table, replace(&hit.old, &none)?)?;
         Ok(Changed { rows: n, returned })
     }
@@ -88,6 +89,7 @@ impl Session {
         }
         let returned = self.returning(&table, Returning { called, list: &update.returning }, &new).await?;
         let n = new.num_rows();
+        still_wanted().await;
         self.commit(&table, replace(&old, &new)?)?;
         Ok(Changed { rows: n, returned })
     }
