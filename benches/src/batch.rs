@@ -3,11 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datafusion::error::Result;
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{Int64Type, Schema};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::execute_stream;
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{JsonReadOptions, ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
+use spate_engine::types::SpateError;
 use tokio::runtime::Runtime;
+
+use crate::checksum::{Checksum, Summing};
 
 /// A context with `threads` partitions over these Parquet files, by name.
 ///
@@ -22,6 +27,83 @@ pub fn context(runtime: &Runtime, threads: usize, files: &[(&str, &Path)]) -> Re
         runtime.block_on(context.register_parquet(*name, path, ParquetReadOptions::default()))?;
     }
     Ok(context)
+}
+
+/// A context over the files `TABLE.parquet` of a folder, as DataFusion reads them by default, or
+/// with schemas over `TABLE.json`, which do not say what text means a time.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn context_over(
+    runtime: &Runtime,
+    threads: usize,
+    dir: &Path,
+    tables: &[&str],
+    json: Option<&dyn Fn(&str) -> Schema>,
+) -> spate_engine::types::Result<SessionContext> {
+    let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(threads));
+    for name in tables {
+        let path = |ending: &str| dir.join(format!("{name}.{ending}")).to_string_lossy().into_owned();
+        let registered = match json {
+            Some(schema) => {
+                let schema = schema(name);
+                let options = JsonReadOptions::default().schema(&schema);
+                runtime.block_on(context.register_json(*name, path("json"), options))
+            }
+            None => runtime.block_on(context.register_parquet(*name, path("parquet"), ParquetReadOptions::default())),
+        };
+        registered.map_err(failed)?;
+    }
+    Ok(context)
+}
+
+/// The table `side_input` of `rows` keys.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn side_input(runtime: &Runtime, context: &SessionContext, rows: i64) -> spate_engine::types::Result<()> {
+    let keys: Int64Array = (0..rows).map(Some).collect();
+    let values: StringArray = (0..rows).map(|k| Some(format!("v{k}"))).collect();
+    let batch =
+        RecordBatch::try_from_iter([("key", Arc::new(keys) as ArrayRef), ("value", Arc::new(values) as ArrayRef)])?;
+    let _guard = runtime.enter();
+    context.register_batch("side_input", batch).map_err(failed)?;
+    Ok(())
+}
+
+/// The single number that a query gives.
+///
+/// # Errors
+/// When it fails or gives something else.
+pub fn number(runtime: &Runtime, context: &SessionContext, sql: &str) -> Result<u64> {
+    let batches = runtime.block_on(async { context.sql(sql).await?.collect().await })?;
+    let first = batches.first().filter(|b| b.num_rows() == 1 && b.num_columns() == 1);
+    let number = first.and_then(|b| b.column(0).as_primitive_opt::<Int64Type>()).map(|a| a.value(0));
+    number.and_then(|n| u64::try_from(n).ok()).ok_or_else(|| DataFusionError::Internal("no number".into()))
+}
+
+/// The checksum of a query's rows, cast to the types of `schema`.
+///
+/// # Errors
+/// When the query fails or gives other columns.
+pub fn checksum(
+    runtime: &Runtime,
+    context: &SessionContext,
+    sql: &str,
+    schema: &Schema,
+) -> spate_engine::types::Result<Checksum> {
+    let mut sum = Summing::new(schema)?;
+    runtime.block_on(async {
+        let mut rows = context.sql(sql).await.map_err(failed)?.execute_stream().await.map_err(failed)?;
+        while let Some(batch) = rows.next().await {
+            sum.add(&batch.map_err(failed)?)?;
+        }
+        Ok(sum.total())
+    })
+}
+
+fn failed(e: DataFusionError) -> SpateError {
+    SpateError::internal(e.to_string()).context("DataFusion in batch")
 }
 
 /// Runs a query and drops its rows; gives their number.

@@ -2,7 +2,9 @@
 //! running them (continuously with Spate, in batch with DataFusion), with the answers compared.
 
 pub mod batch;
+pub mod checksum;
 pub mod data;
+pub mod nexmark;
 pub mod queries;
 pub mod stream;
 
@@ -38,6 +40,20 @@ pub fn now() -> Instant {
 pub fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// Most memory that was resident since [`forget_peak`], in bytes (Linux; 0 elsewhere).
+pub fn peak_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Lets [`peak_bytes`] start at what is resident now.
+pub fn forget_peak() {
+    // Where this is not allowed the peak is that of the whole process.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// CPU time of this process so far (Linux; 0 elsewhere).

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use futures::TryStreamExt;
 use spate_engine::types::{Result, SpateError};
 use spate_server::{Engine, EngineConfig, Outcome, Session};
 use tokio::runtime::Runtime;
+
+use crate::checksum::{Checksum, Summing};
 
 /// An engine with sources over these files, by name.
 ///
@@ -47,6 +50,25 @@ pub fn number(runtime: &Runtime, session: &mut Session, sql: &str) -> Result<i64
             first
                 .and_then(|b| b.column(0).as_primitive_opt::<Int64Type>().map(|a| a.value(0)))
                 .ok_or_else(|| SpateError::internal("no number"))
+        }
+        Outcome::Done(_) => Err(SpateError::internal("no rows")),
+    }
+}
+
+/// A query's schema and the checksum of its rows.
+///
+/// # Errors
+/// When it fails or gives no rows.
+pub fn checksum(runtime: &Runtime, session: &mut Session, sql: &str) -> Result<(SchemaRef, Checksum)> {
+    match runtime.block_on(session.execute(sql))? {
+        Outcome::Rows(mut rows) => {
+            let mut sum = Summing::new(&rows.schema)?;
+            runtime.block_on(async {
+                while let Some(batch) = rows.stream.try_next().await? {
+                    sum.add(&batch)?;
+                }
+                Ok((rows.schema, sum.total()))
+            })
         }
         Outcome::Done(_) => Err(SpateError::internal("no rows")),
     }

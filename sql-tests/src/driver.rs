@@ -14,7 +14,7 @@ use spate_engine::types::{Result, SpateError};
 use spate_server::{Engine, EngineConfig, Outcome, Session};
 
 /// Longest time for one statement; only a defect takes longer.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// What a statement answered.
 #[derive(Debug, Clone, PartialEq, Eq)]

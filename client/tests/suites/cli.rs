@@ -23,15 +23,21 @@ fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
 
 #[test]
 fn help_has_examples_everywhere() {
-    for arguments in [&["--help"][..], &["slt", "--help"], &["generate", "--help"], &["generate", "nexmark", "--help"]]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["slt", "--help"],
+        &["generate", "--help"],
+        &["generate", "nexmark", "--help"],
+        &["bench", "--help"],
+        &["bench", "nexmark", "--help"],
+    ] {
         let output = spate(arguments);
         assert!(output.status.success());
         let help = text(&output.stdout);
         assert!(help.contains("Example") && help.contains("spate "), "{help}");
     }
     let help = text(&spate(&["--help"]).stdout);
-    for absent in ["server", "coordinator", "worker", "bench", "simulate"] {
+    for absent in ["server", "coordinator", "worker", "simulate"] {
         assert!(!help.contains(&format!("  {absent} ")), "{help}");
     }
 }
@@ -115,4 +121,25 @@ fn a_byte_order_mark_is_no_statement() {
     let output = spate(&["-f", path.to_str().unwrap(), "--format", "csv"]);
     assert_eq!(text(&output.stdout), "a\n1\n");
     assert!(text(&output.stderr).contains("bom.sql:2:8"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_benchmark_checks_its_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data").display().to_string();
+    for format in ["parquet", "json", "generator"] {
+        let report = folder.path().join("report.json").display().to_string();
+        // With ties, in words of its own, and without either.
+        let arguments = ["bench", "nexmark", "--queries", "q3,q11,q18", "--events", "3000", "--runs", "1"];
+        let output = spate(&[&arguments[..], &["--format", format, "--dir", &dir, "--json", &report]].concat());
+        let stdout = text(&output.stdout);
+        assert!(output.status.success(), "{format}: {}{stdout}", text(&output.stderr));
+        assert!(stdout.contains("answers equal batch"), "{format}: {stdout}");
+        let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&report).unwrap()).unwrap();
+        let rows: Vec<_> =
+            report["queries"].as_array().unwrap().iter().map(|q| q["rows_in"].as_u64().unwrap()).collect();
+        assert_eq!(rows, [240, 2760, 2760], "{format}: {report}");
+        assert!(report["queries"][0]["rows_out"].as_u64().unwrap() > 0, "{format}: {report}");
+    }
+    fails(&["bench", "nexmark", "--queries", "q99"], 1, &["there is no query \"q99\"", "q0, q1"]);
 }

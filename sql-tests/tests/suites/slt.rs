@@ -15,7 +15,7 @@ fn all_files() {
     let files = expand(&[root]).unwrap();
     let files: Vec<PathBuf> = files.into_iter().filter(|f| f.to_string_lossy().contains(&wanted)).collect();
     assert!(!files.is_empty(), "no file has \"{wanted}\" in its path");
-    let options = Options { jobs: 2, timeout: Duration::from_secs(120), ..Options::default() };
+    let options = Options { jobs: 2, timeout: Duration::from_secs(600), ..Options::default() };
     let summary = run_paths(&files, &options).unwrap();
     let failures: Vec<String> =
         summary.files.iter().filter_map(|f| f.failure.as_ref().map(|e| format!("{}: {e}", f.path.display()))).collect();

@@ -9,7 +9,7 @@ use spate_engine::env::{Clock, SystemClock};
 use spate_server::{Engine, EngineConfig, Outcome, Session};
 use spate_sql_tests::driver::row_texts;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// A wall clock that stands still until it is moved.
 pub struct Wall {

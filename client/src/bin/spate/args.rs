@@ -82,6 +82,8 @@ pub enum Command {
     Slt(SltArgs),
     /// Write data sets to files
     Generate(GenerateArgs),
+    /// Measure the engine on this machine, next to DataFusion in batch
+    Bench(BenchArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -156,6 +158,66 @@ pub struct NexmarkArgs {
     /// No progress, no summary
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Example:\n  spate bench nexmark --queries q1,q5 --events 1000000")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub bench: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Benchmark {
+    /// The Nexmark queries over bounded input
+    Nexmark(NexmarkBenchArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Each query runs as a continuous query from the first row to the last, into a sink that drops \
+        its rows, and in turn in batch with DataFusion over the same files. A view of it is then compared with its \
+        batch answer; a wrong answer fails.\n\n\
+        ratio: batch time / sink time. The files are kept for the next run.\n\n\
+        Example:\n  spate bench nexmark --queries q1,q5 --events 1000000 --json result.json")]
+pub struct NexmarkBenchArgs {
+    /// Queries such as q5, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub queries: Vec<String>,
+
+    /// Events of all three kinds together; of 50, one is a person, three are auctions, 46 are bids
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub events: u64,
+
+    /// Where the rows come from
+    #[arg(long, value_enum, default_value_t = BenchInput::Parquet)]
+    pub format: BenchInput,
+
+    /// Threads, and tasks per fragment
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallelism: u16,
+
+    /// Timed runs per query and side; the median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: u16,
+
+    /// Write the figures to a file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Folder of the generated files [default: spate-bench in the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Inputs of the benchmarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchInput {
+    /// Parquet files
+    Parquet,
+    /// Files of JSON lines
+    Json,
+    /// The connector nexmark; batch reads Parquet files with the same rows
+    Generator,
 }
 
 /// Formats of generated files.

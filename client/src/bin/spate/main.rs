@@ -1,7 +1,8 @@
-//! The `spate` command: a prompt, scripts, test files and generated data on an embedded engine.
+//! The `spate` command: a prompt, scripts, test files, generated data and benchmarks on an embedded engine.
 #![allow(clippy::disallowed_methods)]
 
 mod args;
+mod bench;
 mod generate;
 mod interrupt;
 mod progress;
@@ -20,6 +21,9 @@ use spate_engine::types::{ErrorKind, SpateError};
 
 use args::{Args, Command, Input};
 use shell::{Shell, Stop};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -54,6 +58,7 @@ fn start() -> ExitCode {
     ExitCode::from(match &args.command_name {
         Some(Command::Slt(slt)) => slt::run(slt),
         Some(Command::Generate(generate)) => generate::run(generate),
+        Some(Command::Bench(bench)) => bench::run(bench),
         None => run(&args, inputs),
     })
 }
