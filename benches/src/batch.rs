@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::AsArray;
 use arrow::datatypes::{Int64Type, Schema};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::execute_stream;
@@ -57,18 +57,13 @@ pub fn context_over(
     Ok(context)
 }
 
-/// The table `side_input` of `rows` keys.
+/// The table `side_input` of a file.
 ///
 /// # Errors
-/// When it cannot be made.
-pub fn side_input(runtime: &Runtime, context: &SessionContext, rows: i64) -> spate_engine::types::Result<()> {
-    let keys: Int64Array = (0..rows).map(Some).collect();
-    let values: StringArray = (0..rows).map(|k| Some(format!("v{k}"))).collect();
-    let batch =
-        RecordBatch::try_from_iter([("key", Arc::new(keys) as ArrayRef), ("value", Arc::new(values) as ArrayRef)])?;
-    let _guard = runtime.enter();
-    context.register_batch("side_input", batch).map_err(failed)?;
-    Ok(())
+/// When it cannot be read.
+pub fn side_input(runtime: &Runtime, context: &SessionContext, file: &Path) -> spate_engine::types::Result<()> {
+    let path = file.to_string_lossy().into_owned();
+    runtime.block_on(context.register_parquet("side_input", path, ParquetReadOptions::default())).map_err(failed)
 }
 
 /// The single number that a query gives.

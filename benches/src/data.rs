@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use rand::rngs::SmallRng;
@@ -22,6 +22,22 @@ pub fn nexmark(dir: &Path, events: u64) -> Result<PathBuf> {
         generate_nexmark(&out, events, Format::Parquet, 0, &mut |_, _| std::ops::ControlFlow::Continue(()))?;
     }
     Ok(out)
+}
+
+/// A file of `rows` rows `(key bigint, value text)`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn side_input(path: &Path, rows: i64) -> Result<()> {
+    let broken = |e: parquet::errors::ParquetError| SpateError::internal(e.to_string());
+    let keys: Int64Array = (0..rows).map(Some).collect();
+    let values: StringArray = (0..rows).map(|k| Some(format!("v{k}"))).collect();
+    let batch =
+        RecordBatch::try_from_iter([("key", Arc::new(keys) as ArrayRef), ("value", Arc::new(values) as ArrayRef)])?;
+    let mut writer = ArrowWriter::try_new(File::create(path)?, batch.schema(), None).map_err(broken)?;
+    writer.write(&batch).map_err(broken)?;
+    writer.close().map_err(broken)?;
+    Ok(())
 }
 
 /// A file of `rows` rows `(k, v)`, both bigint, `k` drawn from `keys` values.

@@ -6,12 +6,13 @@
 //! can ever come out again; the others are forgotten. Where a watermark closes partitions, closed
 //! ones are freed; with `emit_on_close` the first rows of a partition go out only then.
 
-use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array};
 use arrow::datatypes::SchemaRef;
 
+use super::encoded::EncodedRows;
 use super::expr::batch_of;
 use super::row_keys::{Closed, RowKeys};
 use super::{BarrierInfo, Operator, Output};
@@ -30,10 +31,8 @@ pub struct GroupTopN {
     spec: GroupTopNSpec,
     output: SchemaRef,
     keys: RowKeys,
-    /// Net changes of the epoch.
-    changes: OrderedTable,
-    /// Partitions that changed in the epoch.
-    touched: BTreeSet<Box<[u8]>>,
+    /// Changes of the epoch.
+    changes: EncodedRows,
 }
 
 /// A row among the first: its key, its rank (0 if nobody asks), how often.
@@ -114,7 +113,7 @@ impl GroupTopN {
         if output.fields().len() != input.fields().len() + usize::from(spec.with_rank) {
             return Err(SpateError::internal("a top-n per group has the wrong number of columns"));
         }
-        Ok(Self { spec, output, keys, changes: OrderedTable::new(), touched: BTreeSet::new() })
+        Ok(Self { spec, output, keys, changes: EncodedRows::default() })
     }
 
     /// A key without what stands behind it.
@@ -169,15 +168,16 @@ impl GroupTopN {
     }
 }
 
-/// The first rows of a partition before and after the changes.
+/// The first rows of a partition before and after the changes `run`.
 fn sides<'a>(
     spec: &GroupTopNSpec,
     rows: &'a OrderedTable,
-    changes: &'a OrderedTable,
+    changes: &'a EncodedRows,
+    run: Range<usize>,
     prefix: &'a [u8],
 ) -> (Vec<Item<'a>>, Vec<Item<'a>>) {
     let (mut old, mut new) = (First::new(spec), First::new(spec));
-    let mut changed = changes.scan_prefix(prefix).peekable();
+    let mut changed = run.map(|i| (changes.key(i), changes.weight(i))).peekable();
     let mut stored = rows.scan_prefix(prefix).peekable();
     while !(old.full && new.full) {
         let order = match (stored.peek(), changed.peek()) {
@@ -186,12 +186,12 @@ fn sides<'a>(
             (None, Some(_)) => std::cmp::Ordering::Greater,
             (Some((a, _)), Some((b, _))) => a.cmp(b),
         };
-        let now = if order.is_le() { stored.next() } else { None };
+        let before = if order.is_le() { stored.next() } else { None };
         let change = if order.is_ge() { changed.next() } else { None };
-        let weight = now.map_or(0, |n| n.1);
-        if let Some((key, _)) = now.or(change) {
-            old.take(key, weight - change.map_or(0, |c| c.1));
-            new.take(key, weight);
+        let weight = before.map_or(0, |b| b.1);
+        if let Some((key, _)) = before.or(change) {
+            old.take(key, weight);
+            new.take(key, weight.wrapping_add(change.map_or(0, |c| c.1)));
         }
     }
     (old.items, new.items)
@@ -230,38 +230,30 @@ impl Operator for GroupTopN {
         vec![TableDef::Ordered]
     }
 
-    fn push(&mut self, _input: usize, delta: Delta, tables: &mut Tables, _out: &mut Output) -> Result<()> {
-        let rows = tables.ordered(0)?;
-        let (changes, touched) = (&mut self.changes, &mut self.touched);
+    fn push(&mut self, _input: usize, delta: Delta, _tables: &mut Tables, _out: &mut Output) -> Result<()> {
+        let changes = &mut self.changes;
         let plain = self.spec.kind == RankKind::RowNumber;
-        let mut whole = Vec::new();
         self.keys.encode(&delta, |row| {
-            let key = if plain {
-                row.key
-            } else {
-                whole.clear();
-                whole.extend_from_slice(row.key);
-                whole.extend_from_slice(&(row.peers as u32).to_be_bytes());
-                &whole
-            };
-            rows.add(key, row.weight, row.vnode);
-            changes.add(key, row.weight, row.vnode);
-            if !touched.contains(row.partition) {
-                touched.insert(row.partition.into());
-            }
+            let length = (row.peers as u32).to_be_bytes();
+            let tail = if plain { &[][..] } else { &length[..] };
+            changes.push(row.key, tail, row.partition.len(), row.weight, row.vnode);
         })
     }
 
     fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
         let rows = tables.ordered(0)?;
-        let changes = std::mem::take(&mut self.changes);
-        let touched = std::mem::take(&mut self.touched);
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.sort();
+        // What is not kept of the changes, and from where on partitions are cut off.
+        let mut unkept: Vec<Range<usize>> = Vec::new();
         let mut forget: Vec<(Box<[u8]>, &[u8])> = Vec::new();
         {
             let rows: &OrderedTable = rows;
             let mut net = Vec::new();
-            for prefix in &touched {
-                let (old, new) = sides(&self.spec, rows, &changes, prefix);
+            let mut start = 0;
+            while start < changes.len() {
+                let (prefix, end) = (changes.partition(start), changes.run_end(start));
+                let (old, new) = sides(&self.spec, rows, &changes, start..end, prefix);
                 if !self.spec.emit_on_close {
                     difference(&old, &new, &mut net);
                 }
@@ -272,17 +264,35 @@ impl Operator for GroupTopN {
                     if let Some((key, _)) = after.next().filter(|(k, _)| k.starts_with(prefix)) {
                         forget.push((key.into(), prefix));
                     }
+                    let behind = |i: &usize| changes.key(*i) > last || new.is_empty();
+                    let kept = (start..end).find(behind).unwrap_or(end);
+                    if kept < end {
+                        unkept.push(kept..end);
+                    }
                 }
                 if net.len() >= EMIT_ROWS {
                     self.emit(&net, out)?;
                     net.clear();
                 }
+                start = end;
             }
             self.emit(&net, out)?;
         }
         for (from, prefix) in forget {
             rows.delete_prefix_from(prefix, &from);
         }
+        let mut unkept = unkept.into_iter().peekable();
+        let mut i = 0;
+        while i < changes.len() {
+            if let Some(cut) = unkept.next_if(|r| r.start == i) {
+                i = cut.end;
+                continue;
+            }
+            rows.add(changes.key(i), changes.weight(i), changes.vnode(i));
+            i += 1;
+        }
+        changes.clear();
+        self.changes = changes;
         if let Some(closed) = self.keys.closed(info.watermark)? {
             if self.spec.emit_on_close {
                 self.finish(rows, &closed, out)?;

@@ -11,7 +11,8 @@
 //!
 //! Unless both inputs are append-only, an epoch's output goes out net at the barrier.
 //! With append-only inputs a row is freed once the other side's watermark says that it meets
-//! nobody any more, if the condition bounds how far two times may be apart.
+//! nobody any more, if the condition bounds how far two times may be apart. Once a side has ended
+//! the other side's rows are not kept any more, whatever the inputs.
 
 pub(super) mod expire;
 pub(super) mod residual;
@@ -117,6 +118,9 @@ impl Operator for HashJoin {
         let (own, other) = if input == 0 { (left, right) } else { (right, left) };
         let keys = ProbeKeys::new(delta.rows(), &self.keys[input], self.null_equal)?;
         let degrees = self.join(input, &delta, &keys, other, out)?;
+        if self.expire.has_ended(1 - input) {
+            return Ok(());
+        }
         let keys = self.expire.timeless(input, &delta, keys);
         self.keep(own, delta, keys, degrees)
     }
@@ -126,6 +130,13 @@ impl Operator for HashJoin {
             out.emit(delta);
         }
         let (left, right) = tables.two_bags(0, 1)?;
+        self.expire.note(info);
+        // Rows of one side are kept for those of the other.
+        for (table, other) in [(&mut *left, 1), (&mut *right, 0)] {
+            if self.expire.has_ended(other) {
+                table.remove_all();
+            }
+        }
         self.expire.free(info, left, right)?;
         left.maintain()?;
         right.maintain()

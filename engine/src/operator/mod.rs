@@ -15,6 +15,7 @@ pub mod asof;
 pub mod close;
 pub mod consolidate;
 pub mod distinct;
+mod encoded;
 pub mod expand;
 pub mod expr;
 pub mod filter;

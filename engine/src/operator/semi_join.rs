@@ -114,6 +114,15 @@ impl Operator for SemiJoin {
             out.emit(delta);
         }
         let (left, right) = tables.two_bags(0, 1)?;
+        self.expire.note(info);
+        // Left rows are kept for the right rows that turn them; right rows also for each other, as
+        // only the first and the last of equal ones turn anything.
+        if self.expire.has_ended(1) {
+            left.remove_all();
+            if self.expire.has_ended(0) {
+                right.remove_all();
+            }
+        }
         self.expire.free(info, left, right)?;
         left.maintain()?;
         right.maintain()
@@ -153,6 +162,9 @@ impl SemiJoin {
             }
         };
         self.show(shown, out)?;
+        if self.expire.has_ended(1) {
+            return Ok(());
+        }
         let keys = self.expire.timeless(0, &delta, keys);
         self.keep_left(left, delta, keys, degrees)
     }

@@ -19,7 +19,7 @@ use super::row_keys::RowKeys;
 use super::{BarrierInfo, Operator, Output};
 use crate::plan::TemporalSpec;
 use crate::state::{OrderedTable, TableDef, Tables};
-use crate::types::{Delta, Result, SpateError};
+use crate::types::{Delta, Result, SpateError, WATERMARK_MAX, Watermark};
 
 /// Rows decoded at once.
 const BATCH_ROWS: usize = 8 * 1024;
@@ -37,6 +37,8 @@ pub struct Temporal {
     keys: RowKeys,
     input: Consolidator,
     net: Consolidator,
+    /// As of the last barrier, rows are still to enter or leave.
+    waits: bool,
 }
 
 /// When rows enter and when they leave; rows that never enter have no such times.
@@ -49,7 +51,13 @@ impl Temporal {
     /// The operator for this spec over rows of `schema`.
     pub fn new(spec: TemporalSpec, schema: SchemaRef) -> Result<Self> {
         let keys = RowKeys::new(schema.clone(), &[], &[], "a temporal filter")?;
-        Ok(Self { spec, keys, input: Consolidator::new(schema.clone())?, net: Consolidator::new(schema)? })
+        Ok(Self {
+            spec,
+            keys,
+            input: Consolidator::new(schema.clone())?,
+            net: Consolidator::new(schema)?,
+            waits: false,
+        })
     }
 
     fn times(&self, rows: &RecordBatch) -> Result<Times> {
@@ -167,7 +175,13 @@ impl Operator for Temporal {
         for delta in self.net.finish()? {
             out.emit(delta);
         }
+        self.waits = !tables.ordered(TO_ENTER)?.is_empty() || !tables.ordered(TO_LEAVE)?.is_empty();
         Ok(())
+    }
+
+    /// An input that has ended is no end while rows are to enter or leave.
+    fn watermark(&self, info: &BarrierInfo<'_>) -> Watermark {
+        if self.waits { info.watermark.min(WATERMARK_MAX - 1) } else { info.watermark }
     }
 
     fn due(&self, tables: &mut Tables) -> Option<i64> {

@@ -105,3 +105,21 @@ fn follows_the_model() {
         }
     }
 }
+
+/// A view of the last hour of a file that has been read is not at its end: its rows are to leave.
+#[test]
+fn an_ended_input_is_no_end_while_rows_wait() {
+    let rows = pool(&mut SmallRng::seed_from_u64(1));
+    let leave = TemporalBound { expr: Arc::new(Column::new("b", 2)), shift_us: 0, leave: true };
+    let mut op = Temporal::new(TemporalSpec { bounds: vec![leave] }, rows.schema()).unwrap();
+    let mut tables = Tables::new(&op.tables()).unwrap();
+    let watermark = |op: &Temporal| {
+        let tick = Tick { incarnation: 1, term: 1, epoch: 1, opened_us: 0, now_us: 0 };
+        let end = [WATERMARK_MAX];
+        op.watermark(&BarrierInfo { tick, watermark: WATERMARK_MAX, input_watermarks: &end, complete: &[] })
+    };
+    assert!(!epoch(&mut op, &mut tables, vec![Delta::new(rows, None).unwrap()], 10).is_empty());
+    assert_eq!(watermark(&op), WATERMARK_MAX - 1);
+    assert!(!epoch(&mut op, &mut tables, vec![], 60).is_empty());
+    assert_eq!(watermark(&op), WATERMARK_MAX);
+}

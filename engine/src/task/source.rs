@@ -577,9 +577,11 @@ impl SourceLeaf {
     }
 
     /// The least watermark of the tasks that are not idle, once it is known. Without a timeout only
-    /// tasks that have no split are, and only for the other tasks of their source.
+    /// tasks that have no split are, and only for the other tasks of their source. Those that have
+    /// ended are no reason to say that this one has.
     fn others(&self, epoch: Epoch) -> Option<Option<Watermark>> {
-        if self.lets_go() { self.ctx.group.active(epoch) } else { self.ctx.group.active_here(epoch) }
+        let others = if self.lets_go() { self.ctx.group.active(epoch) } else { self.ctx.group.active_here(epoch) };
+        others.map(|least| least.map(|w| w.min(WATERMARK_MAX - 1)))
     }
 
     fn posted_before(&self, epoch: Epoch) -> Option<Mark> {

@@ -1,4 +1,5 @@
-//! Which rows of a join's state nobody can meet any more.
+//! Which rows of a join's state nobody can meet any more: those that the other side's watermark
+//! has passed, and all once the other side has ended.
 
 use arrow::array::Array;
 use arrow::buffer::NullBuffer;
@@ -13,13 +14,16 @@ use crate::types::{Delta, Result, WATERMARK_MAX, WATERMARK_MIN, Watermark};
 pub(in crate::operator) struct Expire {
     sides: [Option<Expiry>; 2],
     apart: Option<(i64, i64)>,
+    /// Inputs from which nothing more will come. After a restore this is known again at the first
+    /// barrier.
+    ended: [bool; 2],
 }
 
 impl Expire {
     pub(in crate::operator) fn new(spec: &JoinSpec) -> Self {
         // Rows that may be taken back are needed until they are.
         let sides = if spec.append_only_inputs { spec.expire } else { [None, None] };
-        Self { sides, apart: spec.apart }
+        Self { sides, apart: spec.apart, ended: [false; 2] }
     }
 
     /// `keys` such that rows without a time, which match nothing, are not kept.
@@ -31,6 +35,18 @@ impl Expire {
             keys.valid = NullBuffer::union(keys.valid.as_ref(), times.nulls());
         }
         keys
+    }
+
+    /// Whether nothing more will come from an input.
+    pub(in crate::operator) fn has_ended(&self, input: usize) -> bool {
+        self.ended.get(input).copied().unwrap_or(false)
+    }
+
+    /// Notes which inputs end with this barrier.
+    pub(in crate::operator) fn note(&mut self, info: &BarrierInfo<'_>) {
+        for (ended, mark) in self.ended.iter_mut().zip(info.input_watermarks) {
+            *ended |= *mark == WATERMARK_MAX;
+        }
     }
 
     /// Frees what the watermarks of this barrier let go.
@@ -163,6 +179,44 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_kept_for_a_side_that_has_ended() {
+        let (l, r) = (schema(["k", "t"]), schema(["k2", "t2"]));
+        let both: Vec<_> = l.fields().iter().chain(r.fields()).cloned().collect();
+        for (kind, append_only) in [(JoinKind::Full, true), (JoinKind::Inner, false), (JoinKind::Semi, false)] {
+            let mut spec = spec(kind, append_only);
+            (spec.expire, spec.apart, spec.filter) = ([None, None], None, None);
+            let mut op: Box<dyn Operator> = match kind {
+                JoinKind::Semi => Box::new(SemiJoin::new(&spec, l.clone(), r.clone(), l.clone()).unwrap()),
+                _ => {
+                    let output = Arc::new(Schema::new(both.clone()));
+                    Box::new(HashJoin::new(&spec, l.clone(), r.clone(), output).unwrap())
+                }
+            };
+            let mut tables = Tables::new(&op.tables()).unwrap();
+            let mut out = Output::default();
+            let net = |out: &mut Output| -> i64 { out.take().iter().flat_map(texts).map(|(_, w)| w).sum() };
+            op.push(1, rows(["k2", "t2"], &[(1, Some(3)), (2, None)]), &mut tables, &mut out).unwrap();
+            op.push(0, rows(["k", "t"], &[(1, Some(0))]), &mut tables, &mut out).unwrap();
+            barrier(op.as_mut(), &mut tables, &mut out, [WATERMARK_MIN, WATERMARK_MIN]);
+            assert_eq!(kept(&mut tables), (1, 2), "{kind:?}");
+            net(&mut out);
+            barrier(op.as_mut(), &mut tables, &mut out, [WATERMARK_MIN, WATERMARK_MAX]);
+            assert_eq!(kept(&mut tables), (0, 2), "{kind:?}");
+            // New left rows still meet the right ones, once each.
+            for round in 0..2 {
+                op.push(0, rows(["k", "t"], &[(1, Some(0)), (2, Some(0))]), &mut tables, &mut out).unwrap();
+                barrier(op.as_mut(), &mut tables, &mut out, [WATERMARK_MIN, WATERMARK_MAX]);
+                // The first match of the second right row takes its NULLs away.
+                let first = kind == JoinKind::Full && round == 0;
+                assert_eq!(net(&mut out), 2 - i64::from(first), "{kind:?}");
+                assert_eq!(kept(&mut tables), (0, 2), "{kind:?}");
+            }
+            barrier(op.as_mut(), &mut tables, &mut out, [WATERMARK_MAX, WATERMARK_MAX]);
+            assert_eq!(kept(&mut tables), (0, 0), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn rows_that_may_be_taken_back_stay() {
         let (l, r) = (schema(["k", "t"]), schema(["k2", "t2"]));
         let fields: Vec<_> = l.fields().iter().chain(r.fields()).cloned().collect();
@@ -170,7 +224,7 @@ mod tests {
         let mut tables = Tables::new(&op.tables()).unwrap();
         let mut out = Output::default();
         op.push(0, rows(["k", "t"], &[(1, Some(0)), (1, None)]), &mut tables, &mut out).unwrap();
-        barrier(&mut op, &mut tables, &mut out, [WATERMARK_MAX, WATERMARK_MAX]);
+        barrier(&mut op, &mut tables, &mut out, [40, 40]);
         assert_eq!(kept(&mut tables), (2, 0));
     }
 

@@ -44,6 +44,15 @@ impl BagTable {
         }
     }
 
+    /// Drops all rows.
+    pub fn remove_all(&mut self) {
+        let all: Vec<Slot> = match self.is_empty() {
+            true => Vec::new(),
+            false => self.live_slots().collect(),
+        };
+        self.remove(&all);
+    }
+
     /// Places of the rows whose value in `column` (a timestamp of microseconds) is below `bound`, in
     /// insertion order. Chunks without such rows are not looked at.
     pub fn below(&mut self, column: usize, bound: i64) -> Result<Vec<Slot>> {
