@@ -1,5 +1,6 @@
 //! The vocabulary of the engine: deltas, epochs, vnodes, watermarks, errors.
 
+mod arrays;
 pub(crate) mod decoded;
 pub mod delta;
 pub mod epoch;

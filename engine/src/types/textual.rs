@@ -1,5 +1,6 @@
 //! Types whose values are written as text of a certain form, and the casts between them and text,
-//! which Arrow does not know: `uuid` and `jsonb`. Lists and structs are cast by their parts.
+//! which Arrow does not know: `uuid` and `jsonb`. Lists and structs are cast by their parts; lists are
+//! read from text as PostgreSQL writes arrays.
 
 use std::sync::Arc;
 
@@ -45,7 +46,20 @@ fn is_text(t: &DataType) -> bool {
 
 /// How `from` is cast to `to`.
 pub fn way(from: &DataType, to: &DataType) -> Way {
-    if from == to || *from == DataType::Null || !(contains_textual(from) || contains_textual(to)) {
+    if from == to || *from == DataType::Null {
+        return Way::Native;
+    }
+    match (from, to) {
+        // Arrow would make a list of one element.
+        (a, DataType::List(f)) if is_text(a) => {
+            return if super::arrays::readable(f.data_type()) { Way::Convert } else { Way::None };
+        }
+        (DataType::List(a), DataType::List(b)) if way(a.data_type(), b.data_type()) != Way::Native => {
+            return way(a.data_type(), b.data_type());
+        }
+        _ => {}
+    }
+    if !(contains_textual(from) || contains_textual(to)) {
         return Way::Native;
     }
     let parts = match (from, to) {
@@ -150,6 +164,7 @@ pub fn convert(array: &ArrayRef, to: &DataType, safe: bool) -> Result<ArrayRef> 
             }
             cast_with_options(&out.finish(), to, &CastOptions { safe, ..Default::default() })?
         }
+        (a, DataType::List(item)) if is_text(a) => super::arrays::read(array, item, safe)?,
         (DataType::List(_), DataType::List(item)) => {
             let list: &GenericListArray<i32> = array.as_list();
             // Only what this array holds: a slice has all values of the whole.

@@ -31,6 +31,9 @@ impl ExprPlanner for TypedLiterals {
         let (Ok(left), Ok(right)) = (e.left.get_type(schema), e.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(e));
         };
+        if let Some(e) = array_literal(&e, &left, &right) {
+            return Ok(PlannerResult::Original(e));
+        }
         if left == right || !(is_textual(&left) || is_textual(&right)) {
             return Ok(PlannerResult::Original(e));
         }
@@ -46,6 +49,26 @@ impl ExprPlanner for TypedLiterals {
             _ => Err(refused()),
         }
     }
+}
+
+/// `e` with a literal that meets a list as one: `l = '{1,2}'`.
+fn array_literal(e: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<RawBinaryExpr> {
+    use BinaryOperator as Op;
+    let meets = matches!(
+        e.op,
+        Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq | Op::AtArrow | Op::ArrowAt | Op::PGOverlap
+    );
+    let literal = |e: &Expr| matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
+    let (l, r) = match (left, right) {
+        (DataType::List(_), DataType::Utf8) if meets && literal(&e.right) => {
+            (e.left.clone(), cast(e.right.clone(), left.clone()))
+        }
+        (DataType::Utf8, DataType::List(_)) if meets && literal(&e.left) => {
+            (cast(e.left.clone(), right.clone()), e.right.clone())
+        }
+        _ => return None,
+    };
+    Some(RawBinaryExpr { left: l, op: e.op.clone(), right: r })
 }
 
 /// `e` of type `own` where it meets something of type `other`; `None` if it cannot.
