@@ -94,6 +94,20 @@ fn translate(e: &DataFusionError) -> SpateError {
                 .with_hint("give them different names with AS")
         }
         DataFusionError::Plan(message) => {
+        DataFusionError::Plan(message) if message.starts_with("Too many columns! The subquery") => {
+            SpateError::new(ErrorKind::Type, "subquery has too many columns")
+        }
+        DataFusionError::Plan(message) if message.starts_with("Source table contains ") => {
+            let counts: Vec<u64> = message.split(' ').filter_map(|word| word.parse().ok()).collect();
+            let message = match counts.as_slice() {
+                [has, wanted] => {
+                    let how = if has < wanted { "few" } else { "many" };
+                    format!("too {how} columns: the table or subquery has {has}, {wanted} are expected")
+                }
+                _ => lower_first(first_line(message)),
+            };
+            SpateError::new(ErrorKind::Type, message)
+        }
             SpateError::new(ErrorKind::Type, lower_first(&in_sql_types(first_line(message))))
         }
         DataFusionError::NotImplemented(message) => {

@@ -24,6 +24,7 @@ mod names;
 pub(crate) mod now;
 mod patterns;
 mod rewrite;
+mod rows;
 mod series;
 pub(crate) mod session;
 mod sql_functions;
@@ -58,8 +59,10 @@ pub use columns::bind_columns;
 pub use errors::bind_error;
 pub use names::without_marks;
 pub use now::with_now;
+pub(crate) use rows::ROWS;
 pub use session::in_batch;
 pub use sql_functions::{check_function, is_builtin, is_random};
+pub(crate) use textual::typed_comparison;
 pub use work_table::{WorkTable, rewrite_work_tables};
 
 /// Views may stand on views this deep.
@@ -150,6 +153,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     };
     let plan = plan.map_err(bind_error)?;
     let plan = grouping::without_repetition(plan).map_err(bind_error)?;
+    let plan = crate::rules::subquery::rows::compared(plan).map_err(bind_error)?;
     let plan = crate::rules::subquery::single::make_single(plan, mode).map_err(bind_error)?;
     let plan = crate::rules::numbers::decimals_meet_floats(plan).map_err(bind_error)?;
     let plan = textual::typed_literals(plan).map_err(bind_error)?;
@@ -253,7 +257,7 @@ fn plan_query(
     joins::fold(&mut query);
     series::rewrite(&mut query);
     sql_functions::inline(resolver, &mut query)?;
-    rewrite::rewrite(&mut query)?;
+    rewrite::rewrite(&mut query, continuous)?;
     grouping::spell_out(&mut query)?;
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);

@@ -11,22 +11,24 @@ use super::clock::spelled_out;
 use super::datetime::{TIMEZONE, TO_TIMESTAMP};
 use crate::sql::{parse_expr, types};
 
-/// Rewrites all expressions of a query.
-pub(super) fn rewrite(query: &mut ast::Query) -> Result<()> {
-    match query.visit(&mut Rewriter) {
+/// Rewrites all expressions of a query. In a continuous one two readings of a subquery give the same.
+pub(super) fn rewrite(query: &mut ast::Query, continuous: bool) -> Result<()> {
+    match query.visit(&mut Rewriter { continuous }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Rewriter;
+struct Rewriter {
+    continuous: bool,
+}
 
 impl VisitorMut for Rewriter {
     type Break = SpateError;
 
     fn post_visit_expr(&mut self, e: &mut Expr) -> ControlFlow<SpateError> {
         let span = e.span();
-        match rewritten(e) {
+        match rewritten(e, self.continuous) {
             Ok(None) => ControlFlow::Continue(()),
             Ok(Some(new)) => {
                 *e = new;
@@ -37,7 +39,7 @@ impl VisitorMut for Rewriter {
     }
 }
 
-fn rewritten(e: &Expr) -> Result<Option<Expr>> {
+fn rewritten(e: &Expr, continuous: bool) -> Result<Option<Expr>> {
     Ok(match e {
         Expr::AtTimeZone { timestamp, time_zone } => {
             Some(call(TIMEZONE, [time_zone.as_ref().clone(), timestamp.as_ref().clone()])?)
@@ -60,6 +62,10 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
         Expr::Function(f) if (is_named(f, "jsonb_agg") || is_named(f, "json_agg")) && f.over.is_none() => {
             array_of_json(f)?
         }
+        // `ROW(a, b)` is `(a, b)`.
+        Expr::Function(f) if is_named(f, "row") && f.over.is_none() && f.filter.is_none() => {
+            all_arguments(f).filter(|all| !all.is_empty()).map(Expr::Tuple)
+        }
         // DataFusion's function gives its text.
         Expr::Function(f) if is_named(f, "gen_random_uuid") && f.over.is_none() && has_no_arguments(f) => {
             Some(parse_expr("CAST(uuid() AS uuid)")?)
@@ -78,7 +84,7 @@ fn rewritten(e: &Expr) -> Result<Option<Expr>> {
             }
             None => None,
         },
-        _ => None,
+        _ => super::rows::compared(e, continuous)?,
     })
 }
 
@@ -136,13 +142,16 @@ fn has_no_arguments(f: &ast::Function) -> bool {
 }
 
 fn arguments(f: &ast::Function) -> Option<[Expr; 2]> {
+    all_arguments(f)?.try_into().ok()
+}
+
+fn all_arguments(f: &ast::Function) -> Option<Vec<Expr>> {
     let ast::FunctionArguments::List(list) = &f.args else { return None };
     let plain = |a: &ast::FunctionArg| match a {
         ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e)) => Some(e.clone()),
         _ => None,
     };
-    let all: Option<Vec<Expr>> = list.args.iter().map(plain).collect();
-    all?.try_into().ok()
+    list.args.iter().map(plain).collect()
 }
 
 fn call(name: &str, args: [Expr; 2]) -> Result<Expr> {

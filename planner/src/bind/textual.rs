@@ -6,12 +6,12 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DFSchema, DFSchemaRef, Result, ScalarValue, plan_err};
-use datafusion_expr::expr::{Between, Case, Cast, InList, TryCast, WindowFunction};
+use datafusion_expr::expr::{Between, BinaryExpr, Case, Cast, InList, TryCast, WindowFunction};
 use datafusion_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion_expr::utils::merge_schema;
 use datafusion_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility, WindowFrame, WindowFrameBound, WindowFrameUnits, cast,
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, WindowFrame, WindowFrameBound, WindowFrameUnits, cast,
 };
 use datafusion_sql::sqlparser::ast::BinaryOperator;
 use spate_engine::types::error::{ErrorKind, SpateError};
@@ -69,6 +69,21 @@ fn array_literal(e: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option
         _ => return None,
     };
     Some(RawBinaryExpr { left: l, op: e.op.clone(), right: r })
+}
+
+/// `left op right` with the types of literals; `schema` has the columns, but for those from outside.
+pub(crate) fn typed_comparison(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Result<Expr> {
+    let (mut left, mut right) = (left.clone(), right.clone());
+    if let (Ok(l), Ok(r)) = (left.get_type(schema), right.get_type(schema))
+        && l != r
+        && (is_textual(&l) || is_textual(&r))
+    {
+        match (met(&left, &l, &r), met(&right, &r, &l)) {
+            (Some(l), Some(r)) => (left, right) = (l, r),
+            _ => return Err(mismatch(&format!("{} {op} {}", display(&l), display(&r)))),
+        }
+    }
+    Ok(Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) }))
 }
 
 /// `e` of type `own` where it meets something of type `other`; `None` if it cannot.

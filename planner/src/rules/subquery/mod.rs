@@ -18,6 +18,7 @@
 mod domain;
 mod existence;
 mod hoist;
+pub(crate) mod rows;
 pub(crate) mod single;
 mod truth;
 
@@ -204,6 +205,14 @@ impl Rewriter {
             any.push(conjunction(outer.chain([exists])).unwrap_or_else(|| lit(true)));
         }
         Ok(disjunction(any).unwrap_or_else(|| lit(false)))
+    }
+}
+
+/// `e` without the names that it is given.
+fn unaliased(e: &Expr) -> &Expr {
+    match e {
+        Expr::Alias(a) => unaliased(&a.expr),
+        other => other,
     }
 }
 

@@ -101,6 +101,9 @@ impl Rewriter {
             return Ok(if negated { not(e) } else { e });
         }
         let any = match e {
+            Expr::Case(c) if super::rows::parts(&c).is_some() => {
+                return self.rows_condition(c, input, negated);
+            }
             Expr::Not(inner) => return self.condition(*inner, input, !negated),
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
                 let left = self.condition(*left, input, negated)?;
@@ -134,6 +137,27 @@ impl Rewriter {
         Ok(conjunction(none).unwrap_or_else(|| lit(true)))
     }
 
+    /// Such a condition on a comparison of rows: see [`super::rows`].
+    fn rows_condition(&mut self, c: Case, input: &LogicalPlan, negated: bool) -> Result<Expr> {
+        let Some((first_is, first, null)) = super::rows::parts(&c) else {
+            return self.value(Expr::Case(c), input);
+        };
+        if first_is != negated {
+            return Ok(first.clone());
+        }
+        let mut none = vec![not(first.clone())];
+        let mut rest: Vec<&Expr> = null.into_iter().collect();
+        while let Some(e) = rest.pop() {
+            match e {
+                Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                    rest.extend([right.as_ref(), left.as_ref()])
+                }
+                exists => none.push(not(exists.clone())),
+            }
+        }
+        Ok(conjunction(none).unwrap_or_else(|| lit(true)))
+    }
+
     /// A subquery of exactly one row is a value to compare with.
     fn with_one_row(any: &Any) -> Result<Option<Expr>> {
         if !super::existence::is_one_row(&any.rows.subquery) {
@@ -146,7 +170,7 @@ impl Rewriter {
 }
 
 /// `x` as seen from within a subquery.
-fn as_outer(x: Expr, outer: &DFSchema) -> Result<Expr> {
+pub(super) fn as_outer(x: Expr, outer: &DFSchema) -> Result<Expr> {
     let done = x.transform_up(|e| match e {
         Expr::Column(c) => {
             let field = Arc::clone(outer.field_from_column(&c)?);
@@ -159,7 +183,7 @@ fn as_outer(x: Expr, outer: &DFSchema) -> Result<Expr> {
 
 /// Whether `e` is a column that a table declares NOT NULL. (What expressions promise is not
 /// taken: in a continuous query one that fails is NULL.)
-fn never_null(e: &Expr, plan: &LogicalPlan) -> bool {
+pub(super) fn never_null(e: &Expr, plan: &LogicalPlan) -> bool {
     let column = match e {
         Expr::Column(c) => c,
         Expr::Literal(v, _) => return !v.is_null(),
