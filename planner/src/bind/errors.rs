@@ -64,7 +64,7 @@ fn column_position(e: &DataFusionError) -> Option<(u64, u64)> {
 
 fn column_name(column: &Column) -> String {
     match &column.relation {
-        Some(relation) => format!("{relation}.{}", column.name),
+        Some(relation) => super::qualifiers::as_written(&format!("{relation}.{}", column.name)).to_owned(),
         None => column.name.clone(),
     }
 }

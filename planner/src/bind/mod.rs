@@ -23,6 +23,7 @@ mod minmax;
 mod names;
 pub(crate) mod now;
 mod patterns;
+mod qualifiers;
 mod rewrite;
 mod rows;
 mod series;
@@ -258,6 +259,7 @@ fn plan_query(
     series::rewrite(&mut query);
     sql_functions::inline(resolver, &mut query)?;
     rewrite::rewrite(&mut query, continuous)?;
+    qualifiers::mark(resolver, &mut query);
     grouping::spell_out(&mut query)?;
     let context = context::Context::new(resolver, continuous, views);
     let options = ParserOptions::new().with_map_string_types_to_utf8view(false).with_collect_spans(true);
