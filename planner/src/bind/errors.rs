@@ -115,6 +115,14 @@ fn translate(e: &DataFusionError) -> SpateError {
             let line = first_line(message);
             let said = line.find(" {").map_or(line, |i| &line[..i]);
             SpateError::unsupported(format!("not supported yet: {}", lower_first(&in_sql_types(said))))
+            let said = match said.split_once(" ast node in sqltorel: ") {
+                Some((_, node)) => node,
+                None => said.strip_prefix("Unsupported ast node ").unwrap_or(said),
+            };
+            if said.contains("OuterReferenceColumn(") {
+                return SpateError::unsupported("a LATERAL subquery of this form is not supported")
+                    .with_hint("join with a grouped subquery instead");
+            }
         }
         DataFusionError::ArrowError(a, _) => arrow_error(a),
         DataFusionError::Execution(message) => {

@@ -62,6 +62,8 @@ fn rewritten(e: &Expr, continuous: bool) -> Result<Option<Expr>> {
         Expr::Function(f) if (is_named(f, "jsonb_agg") || is_named(f, "json_agg")) && f.over.is_none() => {
             array_of_json(f)?
         }
+        // DataFusion reads the elements as if nothing stood around them: no outer column, no subquery's.
+        Expr::Array(ast::Array { elem, .. }) if !elem.is_empty() => Some(make_array(elem)?),
         // `ROW(a, b)` is `(a, b)`.
         Expr::Function(f) if is_named(f, "row") && f.over.is_none() && f.filter.is_none() => {
             all_arguments(f).filter(|all| !all.is_empty()).map(Expr::Tuple)
@@ -127,6 +129,15 @@ fn array_of_json(f: &ast::Function) -> Result<Option<Expr>> {
     };
     *value = call1("to_jsonb", value.clone())?;
     Ok(Some(call1(super::json::OF_LIST, Expr::Function(list))?))
+}
+
+fn make_array(elements: &[Expr]) -> Result<Expr> {
+    let mut e = parse_expr("make_array(NULL)")?;
+    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) = &mut e {
+        let arg = |e: &Expr| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone()));
+        list.args = elements.iter().map(arg).collect();
+    }
+    Ok(e)
 }
 
 fn call1(name: &str, arg: Expr) -> Result<Expr> {
