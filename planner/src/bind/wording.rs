@@ -12,14 +12,26 @@ pub(super) fn mismatch(message: &str) -> Option<SpateError> {
         &["Cannot coerce arithmetic expression ", "Cannot infer common ", "Cannot get result type for temporal"];
     const CANDIDATES: &str = "No function matches the given name and argument types '";
     const COERCION: &str = "Failed to coerce arguments to satisfy a call to '";
+    const VALUES: &str = "Inconsistent data type across values list";
     let line = |at: usize| message[at..].lines().next().unwrap_or_default();
     let error = if let Some(at) = message.find(CANDIDATES) {
-        let call = line(at + CANDIDATES.len()).split('\'').next()?;
-        format!("function {} does not exist", in_sql_types(call))
+        let call = in_sql_types(line(at + CANDIDATES.len()).split('\'').next()?);
+        match unmatched(&call) {
+            Some(error) => return Some(error),
+            None => format!("function {call} does not exist"),
+        }
     } else if let Some(at) = message.find(COERCION) {
         let (name, rest) = line(at + COERCION.len()).split_once('\'')?;
         let types = rest.split_once("coercion from ")?.1.split_once(" to the signature")?.0;
-        format!("function {name}({}) does not exist", in_sql_types(types))
+        let call = format!("{name}({})", in_sql_types(types));
+        match unmatched(&call) {
+            Some(error) => return Some(error),
+            None => format!("function {call} does not exist"),
+        }
+    } else if let Some(at) = message.find(VALUES) {
+        let (_, types) = line(at + VALUES.len()).split_once("Was ")?;
+        let (a, b) = types.trim_end_matches('.').split_once(" but found ")?;
+        return Some(cannot_match("VALUES", &in_sql_types(a), &in_sql_types(b)));
     } else {
         let (at, start) = OPERATOR.iter().find_map(|start| message.find(start).map(|at| (at, *start)))?;
         let said = line(at + start.len());
@@ -30,6 +42,26 @@ pub(super) fn mismatch(message: &str) -> Option<SpateError> {
         format!("operator does not exist: {}", in_sql_types(said))
     };
     Some(SpateError::new(ErrorKind::Type, error).with_hint("it does not take these types; a CAST may help"))
+}
+
+/// PostgreSQL's error for a call of a function whose arguments are to have one type.
+fn unmatched(call: &str) -> Option<SpateError> {
+    let (name, types) = call.strip_suffix(')')?.split_once('(')?;
+    let name = match name {
+        "coalesce" => "COALESCE",
+        "greatest" => "GREATEST",
+        "least" => "LEAST",
+        "make_array" => "ARRAY",
+        _ => return None,
+    };
+    let first = types.split(", ").next()?;
+    let other = types.split(", ").find(|t| *t != first)?;
+    Some(cannot_match(name, first, other))
+}
+
+fn cannot_match(what: &str, a: &str, b: &str) -> SpateError {
+    SpateError::new(ErrorKind::Type, format!("{what} types {a} and {b} cannot be matched"))
+        .with_hint("cast one to the type of the other")
 }
 
 /// `message` with Arrow's type names, such as `Utf8` and `Decimal128(10, 2)`, as SQL has them.

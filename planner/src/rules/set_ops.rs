@@ -20,6 +20,8 @@ use datafusion_expr::{
 use datafusion_functions_aggregate::expr_fn::sum;
 use spate_engine::types::error::SpateError;
 
+use crate::sql::types::display;
+
 /// Name of the function that lists its argument as often as it says.
 pub(crate) const COPIES: &str = "__copies";
 
@@ -62,11 +64,13 @@ fn rewrite(j: Join, number: usize) -> Result<LogicalPlan> {
     let mut types = Vec::with_capacity(outputs.len());
     for (l, r) in left.schema().fields().iter().zip(j.right.schema().fields()) {
         let (l, r) = (l.data_type(), r.data_type());
+        let name = if j.join_type == JoinType::LeftSemi { "INTERSECT" } else { "EXCEPT" };
+        if let Some(error) = crate::bind::unmatched(name, &[l.clone(), r.clone()]) {
+            return Err(error.into());
+        }
         types.push(type_union_coercion(l, r).ok_or_else(|| {
-            SpateError::new(
-                spate_engine::types::ErrorKind::Type,
-                format!("types {l} and {r} of an INTERSECT or EXCEPT cannot be matched"),
-            )
+            let message = format!("{name} types {} and {} cannot be matched", display(l), display(r));
+            SpateError::new(spate_engine::types::ErrorKind::Type, message)
         })?);
     }
     let sides = [format!("__left{number}"), format!("__right{number}")];
