@@ -8,7 +8,7 @@ use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_expr::{Expr, LogicalPlan, Volatility};
 use datafusion_sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 use datafusion_sql::sqlparser::tokenizer::Span;
-use spate_engine::types::error::{Result, SpateError};
+use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
 /// Functions whose value depends on when the query runs.
 const CLOCK_FUNCTIONS: &[&str] =
@@ -148,6 +148,40 @@ fn refuse_if(condition: bool, error: impl FnOnce() -> SpateError) -> Flow {
     if condition { ControlFlow::Break(error()) } else { ControlFlow::Continue(()) }
 }
 
+/// PostgreSQL's error for a window function where rows are still being chosen or grouped.
+fn window_function(e: &ast::Expr, clause: &str) -> Option<SpateError> {
+    struct Finder {
+        depth: usize,
+    }
+    impl Visitor for Finder {
+        type Break = Span;
+
+        fn pre_visit_query(&mut self, _: &ast::Query) -> ControlFlow<Span> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &ast::Query) -> ControlFlow<Span> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, e: &ast::Expr) -> ControlFlow<Span> {
+            match e {
+                ast::Expr::Function(f) if f.over.is_some() && self.depth == 0 => ControlFlow::Break(e.span()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    match e.visit(&mut Finder { depth: 0 }) {
+        ControlFlow::Break(span) => {
+            let error = SpateError::new(ErrorKind::Type, format!("window functions are not allowed in {clause}"));
+            Some(at_span(error.with_hint("use QUALIFY, or test the value in an outer query"), span))
+        }
+        ControlFlow::Continue(()) => None,
+    }
+}
+
 /// Whether a RIGHT or FULL JOIN merges columns (see [`super::joins`]).
 fn merges(t: &ast::TableWithJoins) -> bool {
     let nested = |f: &ast::TableFactor| match f {
@@ -193,6 +227,16 @@ impl Visitor for Refuser {
         refuse_if(s.value_table_mode.is_some(), || at_span(ignored("SELECT AS VALUE or STRUCT"), at))?;
         refuse_if(s.select_modifiers.is_some(), || at_span(ignored("a MySQL SELECT modifier"), at))?;
         refuse_if(!s.distribute_by.is_empty(), || at_span(ignored("DISTRIBUTE BY"), at))?;
+        for (clause, e) in [("WHERE", &s.selection), ("HAVING", &s.having)] {
+            if let Some(error) = e.as_ref().and_then(|e| window_function(e, clause)) {
+                return ControlFlow::Break(error);
+            }
+        }
+        if let ast::GroupByExpr::Expressions(all, _) = &s.group_by
+            && let Some(error) = all.iter().find_map(|e| window_function(e, "GROUP BY"))
+        {
+            return ControlFlow::Break(error);
+        }
         // A side's own column of the merged ones does not exist any more, so the list would lack it.
         let all_of_one = s.projection.iter().any(|i| matches!(i, ast::SelectItem::QualifiedWildcard(..)));
         refuse_if(all_of_one && s.from.iter().any(merges), || {
@@ -245,11 +289,39 @@ impl Visitor for Refuser {
                     at_span(ignored("WITH ORDINALITY of several arrays"), at)
                 })
             }
+            ast::TableFactor::Pivot { .. } => ControlFlow::Break(at_span(ignored("PIVOT"), at)),
+            ast::TableFactor::Unpivot { .. } => ControlFlow::Break(at_span(ignored("UNPIVOT"), at)),
+            ast::TableFactor::MatchRecognize { .. } => ControlFlow::Break(at_span(ignored("MATCH_RECOGNIZE"), at)),
+            ast::TableFactor::JsonTable { .. } => ControlFlow::Break(at_span(ignored("JSON_TABLE"), at)),
+            ast::TableFactor::OpenJsonTable { .. } => ControlFlow::Break(at_span(ignored("OPENJSON"), at)),
+            ast::TableFactor::XmlTable { .. } => ControlFlow::Break(at_span(ignored("XMLTABLE"), at)),
+            ast::TableFactor::SemanticView { .. } => ControlFlow::Break(at_span(ignored("SEMANTIC_VIEW"), at)),
             _ => ControlFlow::Continue(()),
         }
     }
 
     fn pre_visit_expr(&mut self, e: &ast::Expr) -> Flow {
+        let construct = match e {
+            ast::Expr::Collate { .. } => Some("COLLATE"),
+            ast::Expr::Convert { .. } => Some("CONVERT"),
+            ast::Expr::RLike { .. } => Some("RLIKE"),
+            ast::Expr::InUnnest { .. } => Some("IN UNNEST"),
+            ast::Expr::IsNormalized { .. } => Some("IS NORMALIZED"),
+            ast::Expr::Prior(_) => Some("PRIOR"),
+            ast::Expr::MatchAgainst { .. } => Some("MATCH … AGAINST"),
+            ast::Expr::OuterJoin(_) => Some("(+)"),
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::PGAbs, .. } => Some("the operator @"),
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::PGSquareRoot, .. } => Some("the operator |/"),
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::PGCubeRoot, .. } => Some("the operator ||/"),
+            ast::Expr::UnaryOp {
+                op: ast::UnaryOperator::PGPostfixFactorial | ast::UnaryOperator::PGPrefixFactorial,
+                ..
+            } => Some("the operator !"),
+            _ => None,
+        };
+        if let Some(construct) = construct {
+            return ControlFlow::Break(at_span(ignored(construct), e.span()));
+        }
         if !self.continuous {
             return ControlFlow::Continue(());
         }

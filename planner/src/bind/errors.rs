@@ -85,6 +85,7 @@ fn translate(e: &DataFusionError) -> SpateError {
             let name = message["Invalid function '".len()..].split('\'').next().unwrap_or_default();
             let error = SpateError::new(ErrorKind::NotFound, format!("function {name} does not exist"));
             match did_you_mean(name, super::context::function_names()) {
+                Some(near) if near == name => error.with_hint(format!("{name} is a window function: add OVER (…)")),
                 Some(near) => error.with_hint(format!("did you mean {near}?")),
                 None => error,
             }
@@ -93,7 +94,6 @@ fn translate(e: &DataFusionError) -> SpateError {
             SpateError::new(ErrorKind::Type, "two columns of a SELECT list have the same name")
                 .with_hint("give them different names with AS")
         }
-        DataFusionError::Plan(message) => {
         DataFusionError::Plan(message) if message.starts_with("Too many columns! The subquery") => {
             SpateError::new(ErrorKind::Type, "subquery has too many columns")
         }
@@ -108,13 +108,13 @@ fn translate(e: &DataFusionError) -> SpateError {
             };
             SpateError::new(ErrorKind::Type, message)
         }
+        DataFusionError::Plan(message) => {
             SpateError::new(ErrorKind::Type, lower_first(&in_sql_types(first_line(message))))
         }
         DataFusionError::NotImplemented(message) => {
             // Some of these go on with a dump of the syntax tree.
             let line = first_line(message);
             let said = line.find(" {").map_or(line, |i| &line[..i]);
-            SpateError::unsupported(format!("not supported yet: {}", lower_first(&in_sql_types(said))))
             let said = match said.split_once(" ast node in sqltorel: ") {
                 Some((_, node)) => node,
                 None => said.strip_prefix("Unsupported ast node ").unwrap_or(said),
@@ -123,6 +123,7 @@ fn translate(e: &DataFusionError) -> SpateError {
                 return SpateError::unsupported("a LATERAL subquery of this form is not supported")
                     .with_hint("join with a grouped subquery instead");
             }
+            SpateError::unsupported(format!("not supported yet: {}", lower_first(&in_sql_types(said))))
         }
         DataFusionError::ArrowError(a, _) => arrow_error(a),
         DataFusionError::Execution(message) => {

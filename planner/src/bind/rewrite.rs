@@ -62,6 +62,13 @@ fn rewritten(e: &Expr, continuous: bool) -> Result<Option<Expr>> {
         Expr::Function(f) if (is_named(f, "jsonb_agg") || is_named(f, "json_agg")) && f.over.is_none() => {
             array_of_json(f)?
         }
+        // Their escapes are read already.
+        Expr::Value(v) => match &v.value {
+            Value::UnicodeStringLiteral(s) | Value::NationalStringLiteral(s) => {
+                Some(Expr::Value(Value::SingleQuotedString(s.clone()).into()))
+            }
+            _ => None,
+        },
         // DataFusion reads the elements as if nothing stood around them: no outer column, no subquery's.
         Expr::Array(ast::Array { elem, .. }) if !elem.is_empty() => Some(make_array(elem)?),
         // `ROW(a, b)` is `(a, b)`.

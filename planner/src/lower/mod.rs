@@ -203,12 +203,16 @@ pub(crate) fn stream_schema(plan: &LogicalPlan) -> SchemaRef {
 }
 
 /// What a plan node is called in SQL.
-fn construct(plan: &LogicalPlan) -> String {
+pub(crate) fn construct(plan: &LogicalPlan) -> String {
     match plan {
         LogicalPlan::Window(_) => "a window function (OVER)".into(),
         LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE".into(),
         LogicalPlan::Subquery(_) => "a LATERAL subquery".into(),
         LogicalPlan::Join(_) => "a join".into(),
+        LogicalPlan::Aggregate(_) => "GROUP BY or an aggregate".into(),
+        LogicalPlan::Filter(_) => "WHERE or HAVING".into(),
+        LogicalPlan::Projection(_) => "a SELECT list".into(),
+        LogicalPlan::SubqueryAlias(_) => "a subquery in FROM".into(),
         LogicalPlan::TableScan(t) => format!("a scan of \"{}\"", t.table_name),
         LogicalPlan::Union(_) => "UNION".into(),
         LogicalPlan::Distinct(_) => "SELECT DISTINCT".into(),
@@ -222,7 +226,7 @@ fn construct(plan: &LogicalPlan) -> String {
             Some(LookupKind::Current) => "FOR SYSTEM_TIME AS OF PROCTIME()".into(),
             None => e.node.name().to_owned(),
         },
-        other => format!("a statement ({})", other.display()),
+        _ => "this kind of statement".into(),
     }
 }
 

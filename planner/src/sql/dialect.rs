@@ -5,7 +5,7 @@ use std::any::TypeId;
 
 use datafusion_sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart,
+    ObjectName, ObjectNamePart, UnaryOperator,
 };
 use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion_sql::sqlparser::keywords::Keyword;
@@ -23,6 +23,9 @@ pub static DIALECT: SpateDialect = SpateDialect;
 const TABLE_ARGUMENT: &str = "TABLE";
 /// Name of the marker function that stands for `t PARTITION BY columns` in an argument list.
 const PARTITION_BY: &str = "PARTITION BY";
+
+/// NOT may stand before NOT this often: every one makes the tree deeper.
+const MAX_NEGATIONS: usize = 256;
 
 /// Name of the marker function that stands around the condition of an `ASOF LEFT JOIN`.
 const ASOF_LEFT: &str = "ASOF LEFT";
@@ -106,6 +109,12 @@ pub fn left_condition(condition: &Expr) -> Option<Expr> {
         [FunctionArg::Unnamed(FunctionArgExpr::Expr(e))] => Some(e.clone()),
         _ => None,
     }
+}
+
+/// How many NOT stand here, but for one that belongs to EXISTS.
+fn negations(parser: &Parser) -> usize {
+    let word = |n: usize, keyword: Keyword| matches!(&parser.peek_nth_token_ref(n).token, Token::Word(w) if w.quote_style.is_none() && w.keyword == keyword);
+    (0..=MAX_NEGATIONS).take_while(|n| word(*n, Keyword::NOT) && !word(n + 1, Keyword::EXISTS)).count()
 }
 
 fn question() -> Token {
@@ -207,6 +216,20 @@ impl Dialect for SpateDialect {
             && CLAUSES.contains(&w.keyword)
         {
             return Some(parser.expected_ref("an expression", next));
+        }
+        // One after the other rather than each within the one before: sqlparser, at its limit, would
+        // take the next NOT for a column's name.
+        let negations = negations(parser);
+        if negations > MAX_NEGATIONS {
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        }
+        if negations > 0 {
+            for _ in 0..negations {
+                parser.next_token();
+            }
+            let inner = parser.parse_subexpr(self.prec_value(Precedence::UnaryNot));
+            let not = |e| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(e) };
+            return Some(inner.map(|e| (0..negations).fold(e, |e, _| not(e))));
         }
         // Only right after `(` or `,` and with more arguments behind it: `(TABLE t)` alone
         // is a subquery.

@@ -14,6 +14,7 @@ use datafusion_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Si
 use datafusion_physical_expr::PhysicalExpr;
 
 use super::ErrorCounter;
+use crate::sql::types::display;
 
 /// How failures show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -175,7 +176,8 @@ impl Guard {
         let first = (0..input.len()).find(|&i| input.is_valid(i) && out.is_null(i));
         failures.add(lost, || {
             let value = first.and_then(|i| array_value_to_string(input, i).ok()).unwrap_or_default();
-            format!("cannot cast value \"{value}\" of type {} to {}", input.data_type(), self.return_type)
+            let (from, to) = (display(input.data_type()), display(&self.return_type));
+            format!("cannot cast value \"{value}\" of type {from} to {to}")
         });
     }
 }

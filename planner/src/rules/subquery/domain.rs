@@ -185,7 +185,7 @@ impl Domain {
             other => {
                 return Err(refuse(format_args!(
                     "a correlated subquery with outer columns in or below {}",
-                    other.display()
+                    crate::lower::construct(&other)
                 )));
             }
         };

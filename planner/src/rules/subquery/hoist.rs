@@ -71,7 +71,11 @@ impl Rewriter {
                     rows |= e.exists(|e| Ok(is_subquery(e) && !matches!(e, Expr::ScalarSubquery(_))))?;
                     Ok(TreeNodeRecursion::Continue)
                 })?;
-                if rows { Err(refuse(format_args!("IN or EXISTS in {}", other.display()))) } else { Ok(other) }
+                if rows {
+                    let place = crate::lower::construct(&other);
+                    return Err(refuse(format_args!("IN, EXISTS, ANY or ALL with a subquery in {place}")));
+                }
+                Ok(other)
             }
         }
     }

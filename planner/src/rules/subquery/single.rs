@@ -59,7 +59,7 @@ fn single(s: Subquery, mode: &BindMode) -> Result<Expr> {
         BindMode::Continuous { .. } if nested => {
             return Err(refuse(format_args!(
                 "a scalar subquery of type {} that may give several rows",
-                field.data_type()
+                crate::sql::types::display(field.data_type())
             )));
         }
         BindMode::Continuous { errors } => Some(errors.clone()),

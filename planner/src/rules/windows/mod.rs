@@ -8,6 +8,7 @@ mod tree;
 
 use std::sync::Arc;
 
+use crate::sql::types::display;
 use arrow::datatypes::DataType;
 use datafusion_common::tree_node::Transformed;
 use datafusion_common::{Column, Result, ScalarValue};
@@ -133,7 +134,8 @@ impl Keys {
             let t = e.get_type(input.schema())?;
             if t.is_nested() {
                 return Err(SpateError::unsupported(format!(
-                    "PARTITION BY or ORDER BY of type {t} in a window is not supported"
+                    "PARTITION BY or ORDER BY of type {} in a window is not supported",
+                    display(&t)
                 ))
                 .into());
             }

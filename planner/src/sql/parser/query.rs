@@ -54,7 +54,7 @@ impl Cursor<'_> {
         let start = self.at;
         let cut = self.find_tail(tail);
         let end = self.found_at(cut);
-        let (tokens, origin) = mark_left_joins(self.expand_table_queries(start, cut));
+        let (tokens, origin) = group_elements(mark_left_joins(self.expand_table_queries(start, cut)));
         let mut parser = Parser::new(&DIALECT).with_tokens_with_locations(tokens);
         let query = parser.parse_query().map_err(|e| error::from_parser(e, &end))?;
         self.go_to(origin.get(parser.index()).copied().unwrap_or(cut));
@@ -332,6 +332,62 @@ fn check(query: &Query) -> std::result::Result<(), &'static str> {
         ControlFlow::Break(()) => Err(finder.0),
         ControlFlow::Continue(()) => Ok(()),
     }
+}
+
+/// Puts elements of ROLLUP, CUBE and GROUPING SETS that begin with a parenthesis and go on behind it,
+/// `(a)::int`, into parentheses: sqlparser takes the first for the whole element.
+fn group_elements((tokens, origin): (Vec<TokenWithSpan>, Vec<usize>)) -> (Vec<TokenWithSpan>, Vec<usize>) {
+    let visible: Vec<usize> = (0..tokens.len()).filter(|i| !matches!(tokens[*i].token, Token::Whitespace(_))).collect();
+    let token = |n: usize| visible.get(n).map_or(&Token::EOF, |i| &tokens[*i].token);
+    // Where to put a parenthesis before and behind.
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    for n in 0..visible.len() {
+        let starts = ["rollup", "cube", "sets"].iter().any(|w| is_word(token(n), w));
+        if !starts || *token(n + 1) != Token::LParen {
+            continue;
+        }
+        let (mut depth, mut first, mut closed) = (1usize, n + 2, None);
+        for k in n + 2..visible.len() {
+            match token(k) {
+                Token::LParen => depth += 1,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            let ends = depth == 0 || (depth == 1 && *token(k) == Token::Comma);
+            if ends {
+                if closed.is_some_and(|c| c + 1 < k) {
+                    before.push(visible[first]);
+                    behind.push(visible[k - 1]);
+                }
+                (first, closed) = (k + 1, None);
+            } else if depth == 1 && closed.is_none() && *token(k) == Token::RParen && *token(first) == Token::LParen {
+                closed = Some(k);
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    if before.is_empty() {
+        return (tokens, origin);
+    }
+    let mut out = Vec::with_capacity(tokens.len() + 2 * before.len());
+    let mut from = Vec::with_capacity(out.capacity());
+    for (i, (t, o)) in tokens.into_iter().zip(origin).enumerate() {
+        let span = t.span;
+        let mut push = |token: TokenWithSpan| {
+            out.push(token);
+            from.push(o);
+        };
+        if before.contains(&i) {
+            push(TokenWithSpan::new(Token::LParen, span));
+        }
+        push(t);
+        if behind.contains(&i) {
+            push(TokenWithSpan::new(Token::RParen, span));
+        }
+    }
+    (out, from)
 }
 
 /// sqlparser knows `ASOF JOIN` alone: of `ASOF LEFT [OUTER] JOIN` the words between go, and the
