@@ -12,6 +12,9 @@ use datafusion_expr::{
 };
 use datafusion_functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
+use spate_engine::types::error::SpateError;
+
+use crate::sql::types::display;
 
 /// Both functions.
 pub(super) fn all() -> [AggregateUDF; 2] {
@@ -26,6 +29,28 @@ struct MinMax {
     /// DataFusion's function, for all other types.
     inner: AggregateUDF,
     max: bool,
+}
+
+impl MinMax {
+    /// DataFusion fails on maps when it comes to compute.
+    fn check<'a>(&self, types: impl IntoIterator<Item = &'a DataType>) -> Result<()> {
+        match types.into_iter().find(|t| has_map(t)) {
+            Some(t) => {
+                let what = format!("{} of type {} is not supported", self.inner.name(), display(t));
+                Err(SpateError::unsupported(what).with_hint("take it of the map's keys or of one of its values").into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn has_map(t: &DataType) -> bool {
+    match t {
+        DataType::Map(..) => true,
+        DataType::List(f) => has_map(f.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|f| has_map(f.data_type())),
+        _ => false,
+    }
 }
 
 fn floats<T: ArrowPrimitiveType + Send>(
@@ -56,10 +81,12 @@ impl AggregateUDFImpl for MinMax {
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.check(arg_types)?;
         self.inner.return_type(arg_types)
     }
 
     fn return_field(&self, arg_fields: &[FieldRef]) -> Result<FieldRef> {
+        self.check(arg_fields.iter().map(|f| f.data_type()))?;
         self.inner.return_field(arg_fields)
     }
 

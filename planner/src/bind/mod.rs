@@ -165,6 +165,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     let plan = clock::read_as_postgresql(plan).map_err(bind_error)?;
     check::plan(&plan)?;
     let plan = textual::casts(plan).map_err(bind_error)?;
+    let plan = crate::rules::nested::compared(plan).map_err(bind_error)?;
     let plan = crate::rules::subquery::to_joins(plan).map_err(bind_error)?;
     let plan = in_microseconds(plan).map_err(bind_error)?;
     let plan = crate::rules::lateral::inline(plan).map_err(bind_error)?;

@@ -1,5 +1,5 @@
 //! Rewrites of the bound plan: those that define results (`aggregate`, `canonical`, `guard`,
-//! `lateral`, `limit`, `numbers`, `set_ops`, `subquery`, `temporal`, `windows`; run while binding)
+//! `lateral`, `limit`, `nested`, `numbers`, `set_ops`, `subquery`, `temporal`, `windows`; run while binding)
 //! and the optimizer of continuous plans, which must not change any.
 
 pub mod aggregate;
@@ -7,6 +7,7 @@ pub(crate) mod canonical;
 pub mod guard;
 pub(crate) mod lateral;
 pub(crate) mod limit;
+pub(crate) mod nested;
 pub(crate) mod numbers;
 pub(crate) mod set_ops;
 pub(crate) mod subquery;

@@ -1,6 +1,7 @@
 //! The batch side: runs bound logical plans with DataFusion, over snapshots of our stores and
 //! over bounded connectors read once. Answers SELECT, feeds DML, and is the oracle of views.
 
+mod nested;
 pub mod provider;
 pub mod stored;
 
@@ -127,8 +128,11 @@ impl Batch {
         let plan = rewrite_work_tables(plan, |name, schema| {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
         })?;
-        let plan = distinct_as_groups(plan)?;
-        let state = self.context.state();
+        let plan = nested::sort_by_bytes(distinct_as_groups(plan)?).map_err(bind_error)?;
+        let mut state = self.context.state();
+        if nested::joins_by_nested(&plan).map_err(bind_error)? {
+            state.config_mut().options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
+        }
         let plan = state.optimize(&plan).map_err(bind_error)?;
         state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
     }

@@ -200,7 +200,11 @@ fn guard_one(e: Expr, schema: &DFSchemaRef, errors: &ErrorCounter) -> Result<Tra
 
 fn guard_function(f: ScalarFunction, schema: &DFSchemaRef, errors: &ErrorCounter) -> Result<Transformed<Expr>> {
     let is_guard = f.func.inner().is::<Guard>();
-    let infallible = |name| INFALLIBLE.contains(&name) || crate::bind::json::INFALLIBLE.contains(&name);
+    let infallible = |name| {
+        INFALLIBLE.contains(&name)
+            || crate::bind::json::INFALLIBLE.contains(&name)
+            || super::nested::NAMES.contains(&name)
+    };
     if is_guard || infallible(f.func.name()) {
         return Ok(Transformed::no(Expr::ScalarFunction(f)));
     }
