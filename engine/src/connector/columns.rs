@@ -10,8 +10,9 @@ use arrow::array::{
 };
 use arrow::compute::kernels::cast_utils::parse_decimal;
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, SchemaRef, TimeUnit};
 
+use super::nested::{decoded, exact, fault};
 use super::types::{batch, mismatch, not_null};
 use super::{DeadLetter, scalar};
 use crate::types::{Result, SpateError, jsonb, uuid};
@@ -136,7 +137,7 @@ impl RowBuilder {
                 }
             } else if !col.append(v, field, self.in_json) {
                 col.append_null();
-                error = Some(mismatch(field, &v.describe()));
+                error = Some(refusal(v, field));
             }
         }
         let good = error.is_none();
@@ -222,6 +223,19 @@ macro_rules! put {
             None => false,
         }
     };
+}
+
+/// Why a value is none of a column's type.
+fn refusal(v: Value<'_>, field: &Field) -> String {
+    let fault = match v {
+        Value::Nested(t) if *field.data_type() == jsonb::TYPE => jsonb::canonical(t).err(),
+        Value::Nested(t) => fault(t, field.data_type()),
+        _ => None,
+    };
+    match fault {
+        Some(fault) => format!("column \"{}\": {fault}", field.name()),
+        None => mismatch(field, &v.describe()),
+    }
 }
 
 /// The text of a number or a string; other values have none here.
@@ -329,7 +343,7 @@ impl Col {
                 line.extend_from_slice(t.as_bytes());
                 line.extend_from_slice(b"}\n");
                 let exact = serde_json::from_str(t).is_ok_and(|json| exact(&json, field.data_type()));
-                let fits = exact && nested(field, &line, 1).is_ok();
+                let fits = exact && fault(t, field.data_type()).is_none() && decoded(field, &line, 1).is_ok();
                 if fits {
                     lines.extend_from_slice(&line);
                 }
@@ -375,43 +389,11 @@ impl Col {
             Col::Stamp(b) => Arc::new(b.finish()),
             Col::Decimal(b, ..) => Arc::new(b.finish()),
             Col::Cast(b) => cast_with_options(&b.finish(), field.data_type(), &strict())?,
-            Col::Nested(lines) => nested(field, &std::mem::take(lines), rows)?,
+            Col::Nested(lines) => decoded(field, &std::mem::take(lines), rows)?,
         })
     }
 }
 
 fn strict() -> CastOptions<'static> {
     CastOptions { safe: false, ..Default::default() }
-}
-
-/// Whether no number within `json` would be bent to become a whole one of type `t`.
-fn exact(json: &serde_json::Value, t: &DataType) -> bool {
-    use serde_json::Value as Json;
-    match (t, json) {
-        (DataType::List(f), Json::Array(items)) => items.iter().all(|v| exact(v, f.data_type())),
-        (DataType::Struct(fields), Json::Object(members)) => {
-            fields.iter().all(|f| members.get(f.name()).is_none_or(|v| exact(v, f.data_type())))
-        }
-        (DataType::Map(entries, _), Json::Object(members)) => match entries.data_type() {
-            DataType::Struct(pair) => pair.get(1).is_none_or(|f| members.values().all(|v| exact(v, f.data_type()))),
-            _ => true,
-        },
-        (t, Json::Number(n)) if t.is_integer() => {
-            // Beyond 2^53 a number with a point or an exponent is not known exactly.
-            n.is_i64() || n.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() < 9_007_199_254_740_992.0)
-        }
-        _ => true,
-    }
-}
-
-/// Decodes lines of `{"v": …}` into one array of the field's type.
-fn nested(field: &Field, lines: &[u8], rows: usize) -> Result<ArrayRef> {
-    let schema = Arc::new(Schema::new(vec![Field::new("v", field.data_type().clone(), true)]));
-    let mut decoder = arrow::json::ReaderBuilder::new(schema.clone()).with_batch_size(rows.max(1)).build_decoder()?;
-    decoder.decode(lines)?;
-    let out = decoder.flush()?.unwrap_or_else(|| RecordBatch::new_empty(schema));
-    match out.columns().first() {
-        Some(c) if c.len() == rows => Ok(c.clone()),
-        _ => Err(SpateError::internal("a nested column has lost rows")),
-    }
 }

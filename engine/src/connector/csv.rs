@@ -149,6 +149,10 @@ impl Decode for CsvDecoder {
         if text.is_empty() || (self.options.header && offset == 0) {
             return;
         }
+        if text.as_bytes().contains(&0) {
+            out.dead(letter("a NUL character (0x00) cannot be text".to_owned()));
+            return;
+        }
         let n = self.fields.cut(text, self.options.delimiter);
         if n != self.width {
             out.dead(letter(format!("expected {} fields, found {n}", self.width)));

@@ -2,7 +2,8 @@
 //!
 //! Strict where leniency would make wrong answers: a line that is not exactly one valid object is
 //! a dead letter, `1.5` is no bigint, `9223372036854775808` neither. Of a key that comes twice the
-//! last value counts, as in PostgreSQL's jsonb. An object or array in a text column is its text.
+//! last value counts, as in PostgreSQL's jsonb (in a map it must not come twice: see
+//! [`super::nested`]). An object or array in a text column is its text. `\u0000` is no text.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -171,27 +172,33 @@ impl<'a> Cursor<'a> {
                 Ok(Token::Nested(self.since(start)))
             }
             Some(b'[') => {
-                self.at += 1;
-                self.space();
-                if self.peek() == Some(b']') {
-                    self.at += 1;
-                    return Ok(Token::Nested(self.since(start)));
-                }
-                loop {
-                    self.space();
-                    self.value(depth + 1)?;
-                    self.space();
-                    match self.peek() {
-                        Some(b',') => self.at += 1,
-                        Some(b']') => {
-                            self.at += 1;
-                            return Ok(Token::Nested(self.since(start)));
-                        }
-                        _ => return Err(self.wrong("\",\" or \"]\"")),
-                    }
-                }
+                self.elements(depth, &mut |_| {})?;
+                Ok(Token::Nested(self.since(start)))
             }
             _ => Err(self.wrong("a value")),
+        }
+    }
+
+    /// An array, at its bracket.
+    pub(super) fn elements(&mut self, depth: usize, element: &mut dyn FnMut(Token<'a>)) -> Scanned<()> {
+        self.expect(b'[', "an array")?;
+        self.space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.space();
+            element(self.value(depth + 1)?);
+            self.space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.wrong("\",\" or \"]\"")),
+            }
         }
     }
 
@@ -265,6 +272,9 @@ pub(super) fn unescape(raw: &str, escaped: bool) -> Scanned<Cow<'_, str>> {
                 } else {
                     high
                 };
+                if code == 0 {
+                    return Err("\\u0000 cannot be text".into());
+                }
                 out.push(char::from_u32(code).ok_or("a lone surrogate in a \\u escape")?);
             }
             Some(b) => out.push(char::from(b)),

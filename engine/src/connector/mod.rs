@@ -17,6 +17,7 @@ mod json;
 mod lines;
 #[cfg(test)]
 mod made_tests;
+mod nested;
 mod nexmark;
 mod nexmark_bid;
 mod options;

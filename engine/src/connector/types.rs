@@ -9,8 +9,10 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 
+use super::nested::{has_maps, repeated, repeated_key};
 use super::options::suggest;
 use crate::types::float::canonical;
+
 use crate::types::textual::{Way, convert, way};
 use crate::types::{ErrorKind, Result, SpateError, jsonb};
 
@@ -124,6 +126,13 @@ pub(super) fn conform(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -
         if !field.is_nullable() && column.null_count() > 0 {
             for row in (0..rows).filter(|&r| column.is_null(r)) {
                 mark(row, not_null(field));
+            }
+        }
+        if has_maps(cast.data_type()) {
+            for row in 0..rows {
+                if let Some(key) = repeated_key(&cast, row)? {
+                    mark(row, format!("column \"{}\": {}", field.name(), repeated(&key)));
+                }
             }
         }
         out.push(cast);
