@@ -3,7 +3,10 @@
 //!
 //! The view's query is bound as for continuous running, so that both sides mean the same plan,
 //! and run by DataFusion over the inputs' rows at the same epoch: those of tables and views from
-//! their stores, those of sources as they were accepted. Floats may differ in their last digits.
+//! their stores, those of sources as they were accepted. Floats may differ in their last digits, sums
+//! of floats by what [`sums`] says.
+
+mod sums;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,9 +17,10 @@ use arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::TableProvider;
+use datafusion::logical_expr::LogicalPlan;
 use spate_engine::plan::{OpSpec, StreamNode};
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError, WATERMARK_MAX};
-use spate_planner::bind::{BindMode, bind_query, relations_of, with_now};
+use spate_planner::bind::{BindMode, bind_error, bind_query, relations_of, with_now};
 use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind};
 use spate_planner::rules::guard::ErrorCounter;
 use spate_planner::sql::parse_query;
@@ -27,8 +31,11 @@ use crate::session::resolver::Names;
 
 /// Rows of a difference that an error shows.
 const SHOWN: usize = 5;
-/// Relative error that floats may have: sums of many values in another order.
-const FLOAT_TOLERANCE: f64 = 1e-9;
+/// Relative error that floats may have: the last rounding of each side.
+const ROUNDING: f64 = 4.0 * f64::EPSILON;
+/// Relative error that floats may have where they are added up in an order that is not known: over
+/// windows, and of distinct values.
+const REORDERED: f64 = 1e-9;
 
 /// Checks what the planner derived of a view's key: no two rows have one. (That an append-only view
 /// takes nothing back its store checks at every write.)
@@ -137,11 +144,14 @@ impl Engine {
             };
             rows.insert(r.id, Snapshot::new(r.schema.clone(), batches));
         }
-        let physical = self
-            .batch
-            .plan(plan, |r| rows.get(&r.id).cloned().ok_or_else(|| SpateError::internal("no rows for an input")))
-            .await?;
-        let (_, expected) = self.batch.collect(physical).await?;
+        let run = async |plan: LogicalPlan| {
+            let physical = self
+                .batch
+                .plan(plan, |r| rows.get(&r.id).cloned().ok_or_else(|| SpateError::internal("no rows for an input")))
+                .await?;
+            Ok::<_, SpateError>(self.batch.collect(physical).await?.1)
+        };
+        let expected = run(plan.clone()).await?;
         let actual = store.rows_at(visible)?;
         // What such a view holds depends on when its rows came, which batch cannot know.
         let finds = |what: fn(&StreamNode) -> bool| {
@@ -154,7 +164,17 @@ impl Engine {
         }
         check_key(relation, &actual)?;
         let partial = finds(emits_on_close) && store.watermark() != WATERMARK_MAX;
-        compare(&relation.schema, &expected, &actual, partial).map_err(|difference| {
+        let relative = if sums::others(&plan).map_err(bind_error)? { REORDERED } else { ROUNDING };
+        let mut compared = compare(&relation.schema, &expected, &actual, partial, &Tolerance { relative, moved: None });
+        if compared.is_err()
+            && let Some(exact) = sums::without_rounding(plan.clone(), false).map_err(bind_error)?
+            && let Some(moved) = sums::without_rounding(plan, true).map_err(bind_error)?
+        {
+            let (exact, moved) = (run(exact).await?, run(moved).await?);
+            let tolerance = Tolerance { relative, moved: Some(&moved) };
+            compared = compare(&relation.schema, &exact, &actual, partial, &tolerance);
+        }
+        compared.map_err(|difference| {
             SpateError::internal(format!(
                 "view \"{}\" differs from its query at epoch {visible}:\n{difference}",
                 view.display_name()
@@ -293,14 +313,26 @@ fn sorted(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Sorted> {
     Ok(Sorted { rows, keys, order })
 }
 
-fn close(a: &ArrayRef, i: usize, b: &ArrayRef, j: usize) -> bool {
-    let (Ok(a), Ok(b)) = (cast(a, &DataType::Float64), cast(b, &DataType::Float64)) else { return false };
-    let (a, b) = (a.as_primitive::<Float64Type>(), b.as_primitive::<Float64Type>());
-    if a.is_null(i) || b.is_null(j) {
-        return a.is_null(i) && b.is_null(j);
-    }
-    let (x, y) = (a.value(i), b.value(j));
-    x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= FLOAT_TOLERANCE * x.abs().max(y.abs())
+/// How far floats may be from what is expected.
+struct Tolerance<'a> {
+    /// In terms of their size.
+    relative: f64,
+    /// What is expected with sums off by as much as they may be: the distance is allowed.
+    moved: Option<&'a [RecordBatch]>,
+}
+
+fn float(a: &ArrayRef, i: usize) -> Option<f64> {
+    let a = cast(a, &DataType::Float64).ok()?;
+    let a = a.as_primitive::<Float64Type>();
+    a.is_valid(i).then(|| a.value(i))
+}
+
+/// Whether `found` may stand for `expected`, which a move of the sums brings to `moved`.
+fn close(expected: Option<f64>, found: Option<f64>, moved: Option<f64>, relative: f64) -> bool {
+    let (Some(x), Some(y)) = (expected, found) else { return expected.is_none() && found.is_none() };
+    let allowed = moved.map_or(0.0, |m| (m - x).abs());
+    let allowed = if allowed.is_finite() { allowed } else { 0.0 };
+    x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= allowed + relative * x.abs().max(y.abs())
 }
 
 fn text(rows: &RecordBatch, row: usize) -> String {
@@ -319,9 +351,24 @@ fn compare(
     expected: &[RecordBatch],
     actual: &[RecordBatch],
     partial: bool,
+    tolerance: &Tolerance<'_>,
 ) -> std::result::Result<(), String> {
     let e = sorted(schema, expected).map_err(|e| format!("cannot compare: {e}"))?;
     let a = sorted(schema, actual).map_err(|e| format!("cannot compare: {e}"))?;
+    // Rows that the move turned into others, or put elsewhere, tell nothing.
+    let m = match tolerance.moved {
+        Some(rows) => Some(sorted(schema, rows).map_err(|e| format!("cannot compare: {e}"))?),
+        None => None,
+    };
+    let m = m.filter(|m| m.order.len() == e.order.len());
+    let moved = |place: usize, c: usize| {
+        let m = m.as_ref()?;
+        let (ours, theirs) = (*e.order.get(place)?, *m.order.get(place)?);
+        if e.keys.row(ours) != m.keys.row(theirs) {
+            return None;
+        }
+        float(m.rows.column(c), theirs)
+    };
     let floats: Vec<usize> = (0..schema.fields().len()).filter(|i| is_float(schema.field(*i).data_type())).collect();
     let (mut missing, mut extra) = (Vec::new(), Vec::new());
     let (mut i, mut j) = (0, 0);
@@ -342,7 +389,11 @@ fn compare(
             }
             std::cmp::Ordering::Equal => {
                 let (x, y) = (e.order[i], a.order[j]);
-                if floats.iter().all(|c| close(e.rows.column(*c), x, a.rows.column(*c), y)) {
+                let near = |c: &usize| {
+                    let (expected, found) = (float(e.rows.column(*c), x), float(a.rows.column(*c), y));
+                    close(expected, found, moved(i, *c), tolerance.relative)
+                };
+                if floats.iter().all(near) {
                     i += 1;
                     j += 1;
                 } else {
@@ -392,23 +443,45 @@ mod tests {
         (schema.clone(), vec![RecordBatch::try_new(schema, vec![Arc::new(a), Arc::new(b)]).unwrap()])
     }
 
+    const STRICT: Tolerance<'static> = Tolerance { relative: ROUNDING, moved: None };
+
     #[test]
     fn order_does_not_matter_and_multiplicity_does() {
         let (s, a) = rows(&[(1, 1.0), (2, 2.0), (1, 1.0)]);
         let (_, b) = rows(&[(2, 2.0), (1, 1.0), (1, 1.0)]);
-        assert!(compare(&s, &a, &b, false).is_ok());
+        assert!(compare(&s, &a, &b, false, &STRICT).is_ok());
         let (_, c) = rows(&[(2, 2.0), (1, 1.0)]);
-        assert!(compare(&s, &a, &c, false).is_err());
-        assert!(compare(&s, &c, &a, false).is_err());
-        assert!(compare(&s, &a, &c, true).is_ok());
+        assert!(compare(&s, &a, &c, false, &STRICT).is_err());
+        assert!(compare(&s, &c, &a, false, &STRICT).is_err());
+        assert!(compare(&s, &a, &c, true, &STRICT).is_ok());
     }
 
     #[test]
     fn floats_may_differ_in_the_last_digits_only() {
         let (s, a) = rows(&[(1, 0.1 + 0.2)]);
         let (_, b) = rows(&[(1, 0.3)]);
-        assert!(compare(&s, &a, &b, false).is_ok());
-        let (_, c) = rows(&[(1, 0.300001)]);
-        assert!(compare(&s, &a, &c, false).is_err());
+        assert!(compare(&s, &a, &b, false, &STRICT).is_ok());
+        let (_, c) = rows(&[(1, 0.3000000001)]);
+        assert!(compare(&s, &a, &c, false, &STRICT).is_err());
+    }
+
+    /// 1e16, 1 and −1e16 add up to 1 or to 0, as they come: what is off by as much as their sum may be
+    /// passes, and nothing else does.
+    #[test]
+    fn sums_may_be_off_by_what_their_values_say() {
+        let (s, expected) = rows(&[(1, 1.0), (2, 5.0)]);
+        let (_, moved) = rows(&[(1, 1.0 + 8.0), (2, 5.0 + 4e-15)]);
+        let tolerance = Tolerance { relative: ROUNDING, moved: Some(&moved) };
+        let (_, found) = rows(&[(1, 0.0), (2, 5.0)]);
+        assert!(compare(&s, &expected, &found, false, &tolerance).is_ok());
+        let (_, found) = rows(&[(1, 1.0), (2, 5.001)]);
+        assert!(compare(&s, &expected, &found, false, &tolerance).is_err());
+        let (_, found) = rows(&[(1, 10.0), (2, 5.0)]);
+        assert!(compare(&s, &expected, &found, false, &tolerance).is_err());
+        // A move that makes other rows allows nothing.
+        let (_, moved) = rows(&[(1, 9.0)]);
+        let tolerance = Tolerance { relative: ROUNDING, moved: Some(&moved) };
+        let (_, found) = rows(&[(1, 0.0), (2, 5.0)]);
+        assert!(compare(&s, &expected, &found, false, &tolerance).is_err());
     }
 }
