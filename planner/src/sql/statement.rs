@@ -456,6 +456,8 @@ pub struct Explain {
     pub verbose: bool,
     /// A query, or a statement that holds one.
     pub statement: Box<Statement>,
+    /// `EMIT ON WINDOW CLOSE` of a query; a statement that holds one has its own.
+    pub emit_on_window_close: bool,
 }
 
 /// What `SHOW …` lists.

@@ -215,7 +215,7 @@ impl Session {
             Statement::Flush => self.flush().await?,
             Statement::Query(q) => return self.select(&q).await.map(Outcome::Rows),
             Statement::Subscribe(s) => return self.subscribe(s).await.map(Outcome::Rows),
-            Statement::Explain(e) => return self.explain(*e.statement, e.mode).await.map(Outcome::Rows),
+            Statement::Explain(e) => return self.explain(e).await.map(Outcome::Rows),
             Statement::ShowObjects { kind, schema } => return self.show_objects(kind, schema.as_deref()),
             Statement::ShowCreate { kind, name } => return self.show_create(kind, &name),
             Statement::Describe(name) => return self.describe(&name),

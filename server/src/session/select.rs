@@ -21,7 +21,7 @@ use spate_planner::lower::{LowerOptions, Target, lower};
 use spate_planner::rules::guard::ErrorCounter;
 use spate_planner::rules::optimize_continuous;
 use spate_planner::sql::Query;
-use spate_planner::sql::statement::{ExplainMode, Input, Statement};
+use spate_planner::sql::statement::{Explain, ExplainMode, Input, Statement};
 
 use super::ddl::index;
 use super::resolver::{Names, is_system, system_rows};
@@ -210,10 +210,11 @@ impl Session {
         (!notes.is_empty()).then(|| format!("SELECT finds rows of {}", notes.join(", of ")))
     }
 
-    pub(super) async fn explain(&mut self, statement: Statement, mode: ExplainMode) -> Result<RowStream> {
-        let answered = matches!(statement, Statement::Query(_));
+    pub(super) async fn explain(&mut self, explain: Explain) -> Result<RowStream> {
+        let (statement, mode, waits) = (*explain.statement, explain.mode, explain.emit_on_window_close);
+        let answered = matches!(statement, Statement::Query(_)) && !waits;
         let (query, emit, sink) = match statement {
-            Statement::Query(q) => (q, false, false),
+            Statement::Query(q) => (q, waits, false),
             Statement::CreateMaterializedView(c) => (c.query, c.emit_on_window_close, false),
             Statement::CreateView(c) => (c.query, false, false),
             Statement::CreateSink(c) => match c.input {

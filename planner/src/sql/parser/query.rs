@@ -235,7 +235,13 @@ impl Cursor<'_> {
         if self.is("EXPLAIN") {
             return Err(self.refuse("EXPLAIN EXPLAIN"));
         }
-        let inner = self.statement()?;
+        // A query is shown as it would be kept up to date, so it may wait for windows.
+        let (inner, emit_on_window_close) = if self.at_query() {
+            let cut = self.query(Tail::View)?;
+            (Statement::Query(cut.query), cut.emit_on_window_close)
+        } else {
+            (self.statement()?, false)
+        };
         match inner {
             Statement::Query(_)
             | Statement::CreateMaterializedView(_)
@@ -246,6 +252,7 @@ impl Cursor<'_> {
                 mode: mode.unwrap_or_default(),
                 verbose: verbose.unwrap_or(false),
                 statement: Box::new(inner),
+                emit_on_window_close,
             })),
             other => Err(refuse_at(&at, &format!("EXPLAIN {}", other.verb()))),
         }
