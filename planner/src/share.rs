@@ -184,6 +184,7 @@ fn is_work(op: &OpSpec) -> bool {
             | OpSpec::Repeat(_)
             | OpSpec::Expand(_)
             | OpSpec::Union
+            | OpSpec::Net
             | OpSpec::Exchange(_)
     )
 }

@@ -18,8 +18,8 @@ use arrow::row::{RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::LogicalPlan;
-use spate_engine::plan::{OpSpec, StreamNode};
-use spate_engine::types::{Epoch, ErrorKind, Result, SpateError, WATERMARK_MAX};
+use spate_engine::plan::{OpSpec, Properties, StreamNode};
+use spate_engine::types::{Epoch, ErrorKind, Result, SpateError, WATERMARK_MAX, Watermark};
 use spate_planner::bind::{BindMode, bind_error, bind_query, relations_of, with_now};
 use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind};
 use spate_planner::rules::guard::ErrorCounter;
@@ -159,7 +159,7 @@ impl Engine {
                 self.worker.with_tasks(view.id, |t| t.graph().fragments.iter().any(|f| finds_node(&f.root, what)));
             found.unwrap_or(false)
         };
-        if finds(|n| matches!(n.op, OpSpec::Lookup(_))) {
+        if finds(|n| n.props.order.epochs) {
             return Ok(false);
         }
         check_key(relation, &actual)?;
@@ -181,6 +181,17 @@ impl Engine {
             ))
         })?;
         Ok(true)
+    }
+
+    /// What the plan of a materialized view derived of its rows, and the watermark that they have reached;
+    /// `None` if there is no such view, or it does not run. For tests that hold it against the rows.
+    pub fn derived(&self, view: &str) -> Option<(Properties, Watermark)> {
+        let id = {
+            let catalog = self.catalog.lock();
+            catalog.list(Some(ObjectKind::MaterializedView), None).iter().find(|o| o.display_name() == view)?.id
+        };
+        let root = self.worker.with_tasks(id, |t| t.graph().fragments.last().map(|f| f.root.props.clone()))??;
+        Some((root, self.worker.store(id)?.watermark()))
     }
 
     /// Rows of a source that a job accepted up to an epoch, in the source's whole schema; columns

@@ -129,7 +129,9 @@ impl Driver {
         let sql = format!("SUBSCRIBE TO {relation}");
         self.history.push(sql.clone());
         match self.session.execute(&sql).await? {
-            Outcome::Rows(rows) => Ok(Changelog { stream: rows.stream, epochs: BTreeMap::new() }),
+            Outcome::Rows(rows) => {
+                Ok(Changelog { stream: rows.stream, epochs: BTreeMap::new(), deltas: BTreeMap::new(), ended: false })
+            }
             Outcome::Done(tag) => Err(SpateError::internal(format!("rows expected, not {tag}"))),
         }
     }
@@ -146,10 +148,23 @@ impl Drop for Driver {
 /// A row and its weight.
 pub type Change = (String, i64);
 
+/// A row with its types, as a batch of one, and its weight.
+#[derive(Debug, Clone)]
+pub struct Weighted {
+    /// The row.
+    pub row: RecordBatch,
+    /// How often it comes; less than 0 if it goes.
+    pub weight: i64,
+}
+
 /// What a subscription has delivered, by epoch, in the order of delivery.
 pub struct Changelog {
     stream: BoxStream<'static, Result<RecordBatch>>,
     epochs: BTreeMap<u64, Vec<Change>>,
+    /// The same with their types.
+    deltas: BTreeMap<u64, Vec<Weighted>>,
+    /// The view changes no more.
+    ended: bool,
 }
 
 impl Changelog {
@@ -157,13 +172,22 @@ impl Changelog {
     pub async fn take(&mut self) -> Result<()> {
         // A task's cooperation budget would make a stream that has more look empty.
         tokio::task::unconstrained(async {
-            while let Some(next) = self.stream.next().now_or_never() {
-                let Some(batch) = next else { break };
+            while !self.ended
+                && let Some(next) = self.stream.next().now_or_never()
+            {
+                let Some(batch) = next else {
+                    self.ended = true;
+                    break;
+                };
                 let batch = batch?;
                 let n = batch.num_columns();
                 let weights = batch.column(n - 2).as_primitive::<Int64Type>().clone();
                 let epochs = batch.column(n - 1).as_primitive::<UInt64Type>().clone();
                 let rows = batch.project(&(0..n - 2).collect::<Vec<_>>())?;
+                for i in 0..rows.num_rows() {
+                    let one = Weighted { row: rows.slice(i, 1), weight: weights.value(i) };
+                    self.deltas.entry(epochs.value(i)).or_default().push(one);
+                }
                 for (i, row) in row_texts(&rows)?.into_iter().enumerate() {
                     self.epochs.entry(epochs.value(i)).or_default().push((row, weights.value(i)));
                 }
@@ -177,6 +201,11 @@ impl Changelog {
     /// timing and are left out.
     pub fn epochs(&self) -> Vec<Vec<Change>> {
         self.epochs.values().cloned().collect()
+    }
+
+    /// The same with their types, without those taken before.
+    pub fn take_deltas(&mut self) -> BTreeMap<u64, Vec<Weighted>> {
+        std::mem::take(&mut self.deltas)
     }
 
     /// The rows that all changes together leave, sorted. A negative count is an error.

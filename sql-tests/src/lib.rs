@@ -3,6 +3,7 @@
 
 pub mod dml;
 pub mod driver;
+pub mod properties;
 pub mod random;
 pub mod suite;
 pub mod tpch;

@@ -23,6 +23,7 @@ pub mod group_topn;
 pub mod join;
 pub mod lookup;
 pub mod materialize;
+pub mod net;
 pub mod over;
 pub mod project;
 pub mod recursive;

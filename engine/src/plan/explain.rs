@@ -8,8 +8,8 @@ use arrow::datatypes::Schema;
 
 use super::fragment::FragmentGraph;
 use super::{
-    AggCall, Distribution, GroupingSet, OpSpec, OrderBy, Phase, RankKind, StreamNode, TemporalBound, WatermarkColumn,
-    WatermarkKind,
+    AggCall, Distribution, GroupingSet, Motion, OpSpec, Order, OrderBy, Phase, RankKind, StreamNode, TemporalBound,
+    WatermarkColumn, WatermarkKind,
 };
 
 impl StreamNode {
@@ -210,7 +210,7 @@ impl StreamNode {
                 let first = if u.keep_first { " first" } else { "" };
                 format!(" key={}{first}", columns(Some(&self.schema), &u.key))
             }
-            OpSpec::Union | OpSpec::Distinct => String::new(),
+            OpSpec::Union | OpSpec::Distinct | OpSpec::Net => String::new(),
         }
     }
 
@@ -228,6 +228,22 @@ impl StreamNode {
                 WatermarkKind::WindowEnd => "end".to_string(),
             };
             known.push(format!("watermark={} ({kind})", column(own, w.column)));
+        }
+        if let Some(motion) = &p.motion {
+            let of = |wanted| {
+                let moves = motion.iter().enumerate().filter(|(_, m)| **m == wanted).map(|(i, _)| i);
+                columns(own, &moves.collect::<Vec<_>>())
+            };
+            known.push(format!("stays={}", of(Motion::Fixed)));
+            for (motion, word) in [(Motion::Rising, "rising"), (Motion::Falling, "falling")] {
+                let which = of(motion);
+                if which != "[]" {
+                    known.push(format!("{word}={which}"));
+                }
+            }
+        }
+        if !p.order.is_free() {
+            known.push(format!("order={}", p.order));
         }
         known.push(spread(&self.schema, &p.distribution));
         format!(" [{}]", known.join(", "))
@@ -295,7 +311,8 @@ fn call(input: Option<&Schema>, c: &AggCall) -> String {
         return format!("{distinct}{} of sorted[{}]{first}{filter}", r.function, columns.join(", "));
     }
     let other = c.other.map_or(String::new(), |a| format!(", {}", column(input, a)));
-    format!("{}({distinct}{arg}{other}){filter}", c.func)
+    let ever = if c.outward { " ever" } else { "" };
+    format!("{}({distinct}{arg}{other}){ever}{filter}", c.func)
 }
 
 fn sort(input: Option<&Schema>, o: &OrderBy) -> String {
@@ -316,6 +333,14 @@ fn spread(schema: &Schema, d: &Distribution) -> String {
         Distribution::Single => "single".to_string(),
         Distribution::Hash(c) => format!("hash{}", columns(Some(schema), c)),
         Distribution::Broadcast => "broadcast".to_string(),
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [(self.digits, "digits"), (self.epochs, "epochs"), (self.records, "records")];
+        let words: Vec<&str> = words.iter().filter(|w| w.0).map(|w| w.1).collect();
+        write!(f, "[{}]", words.join(", "))
     }
 }
 

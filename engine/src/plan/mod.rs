@@ -3,6 +3,7 @@
 
 mod explain;
 pub mod fragment;
+mod props;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use datafusion_expr::Accumulator;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::window::WindowExpr;
 
+pub use self::props::{Distribution, Motion, Order, Properties, WatermarkColumn, WatermarkKind};
 use crate::types::moments::Moment;
 
 /// A bound expression over the operator's input columns.
@@ -32,67 +34,6 @@ pub struct StreamNode {
     pub schema: SchemaRef,
     /// What is known of the output.
     pub props: Properties,
-}
-
-/// What the planner derived about an output; operators may rely on it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Properties {
-    /// Every weight is positive: nothing is ever taken back.
-    pub append_only: bool,
-    /// Columns that identify a row (no two rows of the result agree on them).
-    pub stream_key: Option<Vec<usize>>,
-    /// Columns that the watermark speaks of.
-    pub watermarks: Vec<WatermarkColumn>,
-    /// How rows are spread over parallel tasks.
-    pub distribution: Distribution,
-}
-
-/// How a column relates to the edge's watermark `w`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WatermarkColumn {
-    /// Index of the column (a timestamp of microseconds).
-    pub column: usize,
-    /// What the column holds.
-    pub kind: WatermarkKind,
-}
-
-/// When a value of a watermark column can get no more rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatermarkKind {
-    /// An event time `t`: final once `t < w`.
-    EventTime,
-    /// Start `s` of a window of `size_us` microseconds: final once `s + size_us <= w`.
-    WindowStart {
-        /// Length of the window in microseconds.
-        size_us: i64,
-    },
-    /// End `e` of a window: final once `e <= w`.
-    WindowEnd,
-}
-
-impl WatermarkKind {
-    /// The bound `b` for which exactly the values `< b` are final under watermark `w`.
-    pub fn final_below(self, w: i64) -> i64 {
-        match self {
-            Self::EventTime => w,
-            Self::WindowStart { size_us } => w.saturating_sub(size_us).saturating_add(1),
-            Self::WindowEnd => w.saturating_add(1),
-        }
-    }
-}
-
-/// How rows are spread over the parallel tasks of a fragment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Distribution {
-    /// Anyhow.
-    #[default]
-    Any,
-    /// All in one task.
-    Single,
-    /// By the vnode of these columns.
-    Hash(Vec<usize>),
-    /// All rows in every task.
-    Broadcast,
 }
 
 /// Identifies a table, source, view or sink within the engine.
@@ -133,6 +74,8 @@ pub enum OpSpec {
     Union,
     /// SELECT DISTINCT over whole rows.
     Distinct,
+    /// What an epoch's changes of equal rows come to.
+    Net,
     /// Records by key as changes of rows.
     Upsert(UpsertSpec),
     /// ORDER BY … LIMIT … OFFSET.
@@ -337,6 +280,9 @@ pub struct AggCall {
     pub distinct: bool,
     /// Boolean input column; rows where it is not true are left out.
     pub filter: Option<usize>,
+    /// Of `min` and `max` over changes: rows stay, and their values move outwards only, so the least (or
+    /// greatest) value ever seen is the answer.
+    pub outward: bool,
     /// Type of the argument.
     pub arg_type: DataType,
     /// Type of the result, as DataFusion plans it.
@@ -681,6 +627,7 @@ impl OpSpec {
             Self::Lookup(_) => "Lookup",
             Self::Union => "Union",
             Self::Distinct => "Distinct",
+            Self::Net => "Net",
             Self::Upsert(_) => "Upsert",
             Self::TopN(_) => "TopN",
             Self::Over(_) => "Over",

@@ -592,6 +592,7 @@ impl Builder<'_> {
                 let append_only = node.inputs.first().is_some_and(|n| n.props.append_only);
                 Box::new(operator::distinct::Distinct::new(out, append_only)?)
             }
+            OpSpec::Net => Box::new(operator::net::Net::new(out)?),
             OpSpec::Upsert(s) => Box::new(operator::upsert::Upsert::new(s.clone(), out)?),
             OpSpec::TopN(s) => Box::new(operator::topn::TopN::new(s.clone(), out)?),
             OpSpec::Recursive(s) => {

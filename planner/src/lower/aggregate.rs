@@ -12,7 +12,7 @@ use spate_engine::plan::{
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 use spate_engine::types::moments::Moment;
 
-use super::{Lowered, Lowerer, close, expand, expr, project, stream_schema, unaliased};
+use super::{Lowered, Lowerer, close, expand, expr, motion, project, stream_schema, unaliased};
 use crate::rules::aggregate::moments::Moments;
 use crate::rules::aggregate::sorted::SortedAggregate;
 
@@ -52,6 +52,7 @@ impl Lowerer {
         }
 
         let append_only_input = input.props.append_only;
+        let motion = motion::aggregated(&input, &group, &mut calls);
         let window = if append_only_input { window_of(&group, &input.props) } else { None };
         if on_close && window.is_none() {
             return Err(SpateError::unsupported(
@@ -78,14 +79,18 @@ impl Lowerer {
             })
             .filter(|_| append_only_input)
             .collect();
+        // Groups that stay and are nothing but their keys.
+        let append_only = on_close || motion.as_ref().is_some_and(|m| motion::all_fixed(m, 0..m.len()));
         let props = Properties {
-            append_only: on_close,
+            append_only,
             stream_key: Some(keys.clone()),
             watermarks,
             distribution: match input.props.distribution {
                 Distribution::Single => Distribution::Single,
                 _ => Distribution::Hash(keys),
             },
+            motion: motion.filter(|_| !append_only),
+            ..Properties::default()
         };
         let spec = AggregateSpec { group, calls, append_only_input, window, emit_on_close: on_close, always, phase };
         Ok(StreamNode { op: OpSpec::Aggregate(spec), schema, props, inputs: vec![input] }.into())
@@ -101,7 +106,7 @@ fn is_sum(c: &AggCall, append_only: bool) -> bool {
 
 /// The first phase of a GROUP BY without columns: a row of sums per task and epoch.
 fn partial(input: StreamNode, calls: &[AggCall], append_only_input: bool, anyhow: Distribution) -> StreamNode {
-    let props = Properties { append_only: true, stream_key: None, watermarks: vec![], distribution: anyhow };
+    let props = Properties { append_only: true, distribution: anyhow, ..Properties::default() };
     let spec = AggregateSpec {
         group: vec![],
         calls: calls.to_vec(),
@@ -179,7 +184,17 @@ impl<'a> Columns<'a> {
             && matches!(unaliased(arg), Expr::Literal(value, _) if !value.is_null());
         let arg = if every_row { None } else { Some(self.place(arg, input)?) };
         let filter = params.filter.as_deref().map(|f| self.place(f, input)).transpose()?;
-        Ok(AggCall { func, arg, other: None, distinct: params.distinct, filter, arg_type, result_type, rows: None })
+        Ok(AggCall {
+            func,
+            arg,
+            other: None,
+            distinct: params.distinct,
+            filter,
+            outward: false,
+            arg_type,
+            result_type,
+            rows: None,
+        })
     }
 
     /// A function of exact sums.
@@ -197,6 +212,7 @@ impl<'a> Columns<'a> {
             other,
             distinct: false,
             filter,
+            outward: false,
             arg_type: float.clone(),
             result_type: float,
             rows: None,
@@ -229,6 +245,7 @@ impl<'a> Columns<'a> {
             other: None,
             distinct: function.distinct(),
             filter,
+            outward: false,
             arg_type: DataType::Null,
             result_type,
             rows: Some(rows),
@@ -271,6 +288,8 @@ impl<'a> Columns<'a> {
             fields.push(Field::new(e.human_display().to_string(), field.data_type().clone(), true));
         }
         let mut props = project::through(&input.props, &plain, anyhow);
+        let motions = input.props.motion.as_ref();
+        props.motion = motions.map(|m| exprs.iter().map(|e| motion::of_expr(e, m)).collect());
         props.watermarks =
             self.watermarks.iter().map(|(column, kind)| WatermarkColumn { column: *column, kind: *kind }).collect();
         Ok(StreamNode {

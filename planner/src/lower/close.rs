@@ -32,7 +32,7 @@ pub(super) fn hold(node: StreamNode, time: WatermarkColumn, same: &[WatermarkCol
     let mut watermarks: Vec<WatermarkColumn> = same.iter().copied().chain([time]).collect();
     watermarks.sort_by_key(|w| w.column);
     watermarks.dedup();
-    let props = Properties { append_only: true, watermarks, ..node.props.clone() };
+    let props = Properties { append_only: true, motion: None, watermarks, ..node.props.clone() };
     let spec = CloseSpec { time, append_only_input: node.props.append_only };
     StreamNode { op: OpSpec::Close(spec), schema: Arc::clone(&node.schema), props, inputs: vec![node] }
 }

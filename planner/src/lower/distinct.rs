@@ -17,7 +17,7 @@ impl Lowerer {
         let all: Vec<usize> = (0..input.schema.fields().len()).collect();
         let input = self.require(input, Distribution::Hash(all.clone()));
         // A new row is new for good when nothing is taken back.
-        let props = Properties { stream_key: Some(all), ..input.props.clone() };
+        let props = Properties { stream_key: Some(all), motion: None, ..input.props.clone() };
         Ok(StreamNode { op: OpSpec::Distinct, schema: Arc::clone(&input.schema), props, inputs: vec![input] }.into())
     }
 }

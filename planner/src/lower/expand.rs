@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion_expr::{Expr, GroupingSet as Sets};
-use spate_engine::plan::{ExpandSpec, GroupingSet, OpSpec, Properties, StreamNode, WatermarkColumn};
+use spate_engine::plan::{ExpandSpec, GroupingSet, Motion, OpSpec, Properties, StreamNode, WatermarkColumn};
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
 use super::unaliased;
@@ -91,7 +91,13 @@ pub(super) fn node(
         append_only: input.props.append_only,
         stream_key: input.props.stream_key.as_ref().map(|k| k.iter().copied().chain([number]).collect()),
         watermarks,
+        // What a set leaves out is NULL for good.
+        motion: input.props.motion.as_ref().map(|m| {
+            let copied = group.iter().map(|g| m.get(*g).copied().unwrap_or(Motion::Free));
+            m.iter().copied().chain(copied).chain([Motion::Fixed]).collect()
+        }),
         distribution: input.props.distribution.clone(),
+        ..Properties::default()
     };
     let spec = ExpandSpec { columns: std::mem::take(group), sets };
     group.extend(width..=number);

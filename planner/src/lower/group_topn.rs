@@ -92,6 +92,7 @@ impl Lowerer {
             stream_key,
             watermarks: window.filter(|_| on_close).into_iter().collect(),
             distribution: input.props.distribution.clone(),
+            ..Properties::default()
         };
         let spec = GroupTopNSpec {
             partition: keys.partition,

@@ -11,7 +11,7 @@ use spate_engine::plan::{
 use spate_engine::types::error::{Result, SpateError};
 
 use super::interval::{self, Apart};
-use super::{Lowered, Lowerer, close, expr, project, stream_schema, topn};
+use super::{Lowered, Lowerer, close, expr, motion, project, stream_schema, topn};
 
 impl Lowerer {
     pub(super) fn join(&self, j: &Join, on_close: bool) -> Result<Lowered> {
@@ -116,12 +116,6 @@ impl Lowerer {
             // Rows without a match lie by the key of the side that they have.
             (_, JoinKind::Full) => Distribution::Any,
         };
-        let props = Properties {
-            append_only: matches!(kind, JoinKind::Inner | JoinKind::Semi) && append_only_inputs,
-            stream_key,
-            watermarks,
-            distribution,
-        };
         let spec = JoinSpec {
             kind,
             left_keys,
@@ -132,6 +126,15 @@ impl Lowerer {
             expire: interval::expiries(&pairs),
             apart,
         };
+        let motion = motion::joined(&spec, &left, &right, fields.len());
+        let append_only = match kind {
+            JoinKind::Inner => append_only_inputs,
+            // The operator puts out what an epoch comes to.
+            JoinKind::Semi => motion.as_ref().is_some_and(|m| motion::all_fixed(m, 0..m.len())),
+            _ => false,
+        };
+        let motion = motion.filter(|_| !append_only);
+        let props = Properties { append_only, stream_key, watermarks, motion, distribution, ..Properties::default() };
         let mut node = StreamNode {
             op: OpSpec::Join(spec),
             schema: Arc::new(Schema::new(fields)),

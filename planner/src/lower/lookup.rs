@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion_expr::utils::conjunction;
 use datafusion_expr::{Expr, Operator};
-use spate_engine::plan::{AsOfSpec, Distribution, LookupSpec, OpSpec, Properties, StreamNode};
+use spate_engine::plan::{AsOfSpec, Distribution, LookupSpec, Motion, OpSpec, Properties, StreamNode};
 use spate_engine::types::error::{Result, SpateError};
 
 use super::join::{check_types, with_keys};
@@ -50,19 +50,28 @@ impl Lowerer {
         check_types(&left, &left_keys, &right, &right_keys)?;
         check_types(&left, &[left_time], &right, &[right_time])?;
         let (left, right) = self.bring_together(left, right, &left_keys, &right_keys);
+        let backward = matches!(times.op, Operator::GtEq | Operator::Gt);
+        // Of rows that are never taken back only a nearer one takes the place of another.
+        let motion = (left.props.append_only && right.props.append_only).then(|| {
+            let (ours, theirs) = (left.schema.fields().len(), right.schema.fields().len());
+            let mut all = vec![Motion::Fixed; ours];
+            all.resize(ours + theirs, Motion::Free);
+            all[ours + right_time] = if backward { Motion::Rising } else { Motion::Falling };
+            all
+        });
         let props = Properties {
-            append_only: false,
+            motion,
             // A left row is in the output once, or not at all.
             stream_key: left.props.stream_key.clone(),
-            watermarks: Vec::new(),
             distribution: spread(&left, &left_keys),
+            ..Properties::default()
         };
         let spec = AsOfSpec {
             left_keys,
             right_keys,
             left_time,
             right_time,
-            backward: matches!(times.op, Operator::GtEq | Operator::Gt),
+            backward,
             strict: matches!(times.op, Operator::Gt | Operator::Lt),
             outer: j.outer,
         };
@@ -101,6 +110,7 @@ impl Lowerer {
             // Rows that wait for the other side come later than they are.
             watermarks: Vec::new(),
             distribution: spread(&left, &left_keys),
+            ..Properties::default()
         };
         let spec = LookupSpec { left_keys, right_keys, filter, outer: j.outer };
         Ok(StreamNode { schema: both(&left, &right), op: OpSpec::Lookup(spec), props, inputs: vec![left, right] })

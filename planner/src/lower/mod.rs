@@ -12,6 +12,8 @@ mod group_topn;
 mod interval;
 mod join;
 mod lookup;
+mod motion;
+mod order;
 mod over;
 pub(crate) mod project;
 mod recursive;
@@ -34,6 +36,7 @@ use spate_engine::plan::{
 };
 use spate_engine::types::error::{Result, SpateError};
 
+pub use self::order::note_order;
 use crate::bind::lookup::{LookupJoin, LookupKind};
 use crate::bind::session::SessionWindow;
 
@@ -78,7 +81,7 @@ pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
     let plan = fill_empty(plan.clone())?;
     let lowerer = Lowerer { parallelism: options.parallelism, on_close: options.emit_on_window_close, step: None };
     let top = lowerer.node(&plan, options.emit_on_window_close)?.node;
-    crate::share::share(match &options.target {
+    let mut root = match &options.target {
         Target::Materialize { id, name } => {
             over(OpSpec::Materialize(MaterializeSpec { id: *id, name: Arc::clone(name) }), top)
         }
@@ -87,7 +90,9 @@ pub fn lower(plan: &LogicalPlan, options: &LowerOptions) -> Result<StreamNode> {
             over(OpSpec::Sink(SinkSpec { id: *id, name: Arc::clone(name) }), top)
         }
         Target::Subscribe => lowerer.require(top, Distribution::Single),
-    })
+    };
+    note_order(&mut root);
+    crate::share::share(root)
 }
 
 /// A lowered plan, with what only lowering needs to know of its columns.

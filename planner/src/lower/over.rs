@@ -68,6 +68,7 @@ impl Lowerer {
             stream_key: below.props.stream_key.clone(),
             watermarks: window.filter(|_| on_close).into_iter().collect(),
             distribution: below.props.distribution.clone(),
+            ..Properties::default()
         };
         let spec = OverSpec { partition: keys.partition, order: keys.order, stages, window, emit_on_close: on_close };
         Ok(StreamNode { op: OpSpec::Over(spec), schema, props, inputs: vec![below] }.into())

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion_common::Column;
 use datafusion_expr::{LogicalPlan, Projection};
-use spate_engine::plan::{Distribution, ExprRef, OpSpec, ProjectSpec, Properties, StreamNode, WatermarkColumn};
+use spate_engine::plan::{Distribution, ExprRef, Motion, OpSpec, ProjectSpec, Properties, StreamNode, WatermarkColumn};
 use spate_engine::types::error::Result;
 
-use super::{Lowered, Lowerer, expr, stream_schema, values};
+use super::{Lowered, Lowerer, expr, motion, stream_schema, values};
 
 impl Lowerer {
     pub(super) fn project(&self, p: &Projection, on_close: bool) -> Result<Lowered> {
@@ -57,8 +57,13 @@ impl Lowerer {
             }
         }
         props.watermarks.sort_by_key(|w| w.column);
+        let motions = input.node.props.motion.as_ref();
+        let motions = motions.map(|m| exprs.iter().map(|e| motion::of_expr(e, m)).collect::<Vec<_>>());
+        let from = input.node.props.clone();
         let (exprs, below) = fuse(exprs, input.node)?;
         let node = StreamNode { op: OpSpec::Project(ProjectSpec { exprs }), schema, props, inputs: vec![below] };
+        // A recursive term is computed step by step, not epoch by epoch.
+        let node = if self.step.is_some() { node } else { motion::settle(node, motions, &from) };
         Ok(Lowered { node, window_lists })
     }
 
@@ -131,6 +136,11 @@ pub(crate) fn through(input: &Properties, plain: &[Option<usize>], anyhow: Distr
         append_only: input.append_only,
         stream_key: input.stream_key.as_deref().and_then(places),
         watermarks,
+        motion: input.motion.as_ref().map(|m| {
+            let of = |p: &Option<usize>| p.and_then(|c| m.get(c).copied()).unwrap_or(Motion::Free);
+            plain.iter().map(of).collect()
+        }),
+        order: input.order,
         distribution: match &input.distribution {
             Distribution::Hash(columns) => places(columns).map_or(anyhow, Distribution::Hash),
             other => other.clone(),

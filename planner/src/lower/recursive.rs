@@ -47,6 +47,7 @@ impl Lowerer {
             stream_key: r.is_distinct.then_some(all),
             watermarks: Vec::new(),
             distribution: Distribution::Single,
+            ..Properties::default()
         };
         let spec = RecursiveSpec { step: Box::new(step), distinct: r.is_distinct, monotone };
         Ok(StreamNode { op: OpSpec::Recursive(spec), schema, props, inputs }.into())

@@ -66,6 +66,7 @@ impl Lowerer {
             stream_key,
             watermarks: Vec::new(),
             distribution: self.anyhow(),
+            ..Properties::default()
         };
         let name: Arc<str> = relation.display_name().into();
         let op = match relation.kind {

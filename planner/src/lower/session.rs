@@ -41,6 +41,7 @@ impl Lowerer {
             stream_key: input.props.stream_key.clone(),
             watermarks: if emit_on_close { vec![end] } else { vec![] },
             distribution: input.props.distribution.clone(),
+            ..Properties::default()
         };
         let spec = SessionSpec { partition, time, gap_us: s.gap_us, append_only_input: closes, emit_on_close };
         Ok(StreamNode { op: OpSpec::Session(spec), schema, props, inputs: vec![input] }.into())

@@ -7,7 +7,7 @@ use datafusion_expr::{Expr, Filter, Join, JoinType, LogicalPlan, Operator};
 use spate_engine::plan::{Distribution, FilterSpec, OpSpec, Properties, StreamNode, TemporalBound, TemporalSpec};
 use spate_engine::types::error::{Result, SpateError};
 
-use super::{Lowered, Lowerer, expr};
+use super::{Lowered, Lowerer, expr, motion};
 use crate::bind::now::shift_of;
 
 impl Lowerer {
@@ -43,7 +43,7 @@ impl Lowerer {
         let mut input = self.node(&f.input, false)?.node;
         if let Some(rest) = conjunction(rest) {
             let predicate = expr::physical(&rest, from)?;
-            let (schema, props) = (Arc::clone(&input.schema), input.props.clone());
+            let (schema, props) = (Arc::clone(&input.schema), motion::filtered(&input, &predicate));
             input = StreamNode { op: OpSpec::Filter(FilterSpec { predicate }), schema, props, inputs: vec![input] };
         }
         // What is taken back must come to the task that has it.
@@ -58,6 +58,7 @@ impl Lowerer {
             // Rows come out later than they came in.
             watermarks: Vec::new(),
             distribution: input.props.distribution.clone(),
+            ..Properties::default()
         };
         let schema = Arc::clone(&input.schema);
         let node = StreamNode { op: OpSpec::Temporal(TemporalSpec { bounds }), schema, props, inputs: vec![input] };

@@ -65,8 +65,8 @@ fn global_aggregate() {
                 Project price@0, note@1 [append-only, any]
                   Source bids columns=[price, note, ts] watermark=ts@2 - 5 s [append-only, watermark=ts@2 (time), any]
         Fragment 1 tasks=1 from=[0]
-          Materialize out [changes, key=[], single]
-            Aggregate final group=[] calls=[count(*), sum(price@0)] [changes, key=[], single]
+          Materialize out [changes, key=[], stays=[], rising=[count@0], single]
+            Aggregate final group=[] calls=[count(*), sum(price@0)] [changes, key=[], stays=[], rising=[count@0], single]
               Exchange single [append-only, single]
         ",
     );
@@ -108,8 +108,8 @@ fn hop() {
         "SELECT auction, window_end, max(price) FROM HOP(bids, ts, INTERVAL '3 seconds', INTERVAL '10 seconds') h GROUP BY auction, window_end",
         2,
         r"
-        Materialize out [changes, key=[auction@0, window_end@1], watermark=window_end@1 (end), hash[auction@0, window_end@1]]
-          Aggregate group=[auction@0, window_end@2] calls=[max(price@1)] window=window_end@1 [changes, key=[auction@0, window_end@1], watermark=window_end@1 (end), hash[auction@0, window_end@1]]
+        Materialize out [changes, key=[auction@0, window_end@1], watermark=window_end@1 (end), stays=[auction@0, window_end@1], rising=[max@2], hash[auction@0, window_end@1]]
+          Aggregate group=[auction@0, window_end@2] calls=[max(price@1)] window=window_end@1 [changes, key=[auction@0, window_end@1], watermark=window_end@1 (end), stays=[auction@0, window_end@1], rising=[max@2], hash[auction@0, window_end@1]]
             Exchange hash[auction@0, window_end@2] [append-only, watermark=window_end@2 (end), hash[auction@0, window_end@2]]
               Project auction@0, price@1, window_end_of(window_start@2, 10000000) AS window_end [append-only, watermark=window_end@2 (end), any]
                 Unnest [window_start@2] [append-only, watermark=window_start@2 (start of 10 s), any]
@@ -126,11 +126,11 @@ fn aggregate_of_window_aggregate() {
         "SELECT window_end, max(n) FROM (SELECT auction, window_end, count(*) AS n FROM TUMBLE(bids, ts, INTERVAL '10 seconds') GROUP BY auction, window_end) x GROUP BY window_end",
         2,
         r"
-        Materialize out [changes, key=[window_end@0], hash[window_end@0]]
-          Aggregate group=[window_end@0] calls=[max(n@1)] [changes, key=[window_end@0], hash[window_end@0]]
-            Exchange hash[window_end@0] [changes, watermark=window_end@0 (end), hash[window_end@0]]
-              Project window_end@1, count(Int64(1))@2 AS n [changes, watermark=window_end@0 (end), any]
-                Aggregate group=[auction@0, window_end@1] calls=[count(*)] window=window_end@1 [changes, key=[auction@0, window_end@1], watermark=window_end@1 (end), hash[auction@0, window_end@1]]
+        Materialize out [changes, key=[window_end@0], stays=[window_end@0], rising=[max@1], hash[window_end@0]]
+          Aggregate group=[window_end@0] calls=[max(n@1) ever] [changes, key=[window_end@0], stays=[window_end@0], rising=[max@1], hash[window_end@0]]
+            Exchange hash[window_end@0] [changes, watermark=window_end@0 (end), stays=[window_end@0], rising=[n@1], hash[window_end@0]]
+              Project window_end@1, count(Int64(1))@2 AS n [changes, watermark=window_end@0 (end), stays=[window_end@0], rising=[n@1], any]
+                Aggregate group=[auction@0, window_end@1] calls=[count(*)] window=window_end@1 [changes, key=[auction@0, window_end@1], watermark=window_end@1 (end), stays=[auction@0, window_end@1], rising=[count(Int64(1))@2], hash[auction@0, window_end@1]]
                   Exchange hash[auction@0, window_end@1] [append-only, watermark=window_end@1 (end), hash[auction@0, window_end@1]]
                     Project auction@0, window_end_of(tumble_start(ts@1, 10000000, 0), 10000000) AS window_end [append-only, watermark=window_end@1 (end), any]
                       Filter ts@1 IS NOT NULL [append-only, watermark=ts@1 (time), any]
@@ -661,8 +661,8 @@ fn nothing_and_one_row() {
         "SELECT count(*) FROM t WHERE false",
         2,
         r"
-        Materialize out [changes, key=[], single]
-          Aggregate group=[] calls=[count(*)] [changes, key=[], single]
+        Materialize out [changes, key=[], stays=[], rising=[count@0], single]
+          Aggregate group=[] calls=[count(*)] [changes, key=[], stays=[], rising=[count@0], single]
             Values rows=0 [append-only, key=[], single]
         ",
     );

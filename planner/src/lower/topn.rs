@@ -6,7 +6,7 @@ use datafusion_expr::{FetchType, Limit, LogicalPlan, SkipType};
 use spate_engine::plan::{Distribution, OpSpec, OrderBy, ProjectSpec, Properties, StreamNode, TopNSpec};
 use spate_engine::types::error::{Result, SpateError};
 
-use super::{Lowered, Lowerer, expr, project, stream_schema};
+use super::{Lowered, Lowerer, expr, motion, project, stream_schema};
 
 impl Lowerer {
     pub(super) fn topn(&self, l: &Limit) -> Result<Lowered> {
@@ -66,8 +66,7 @@ impl Lowerer {
             Some(0 | 1) => Some(Vec::new()),
             _ => extended.props.stream_key.clone(),
         };
-        let props =
-            Properties { append_only: false, stream_key, watermarks: Vec::new(), distribution: Distribution::Single };
+        let props = Properties { stream_key, distribution: Distribution::Single, ..Properties::default() };
         let top = StreamNode {
             op: OpSpec::TopN(TopNSpec { order, offset, limit }),
             schema: Arc::clone(&extended.schema),
@@ -85,7 +84,11 @@ impl Lowerer {
 pub(super) fn extend(input: StreamNode, computed: Vec<spate_engine::plan::ExprRef>) -> Result<StreamNode> {
     let mut fields: Vec<arrow::datatypes::Field> = input.schema.fields().iter().map(|f| f.as_ref().clone()).collect();
     let mut exprs: Vec<_> = fields.iter().enumerate().map(|(i, f)| expr::column(f.name(), i)).collect();
+    let mut props = input.props.clone();
     for e in computed {
+        if let Some(motion) = &mut props.motion {
+            motion.push(motion::of_expr(&e, motion));
+        }
         let field = e.return_field(&input.schema).map_err(crate::bind::bind_error)?;
         fields.push(arrow::datatypes::Field::new(e.to_string(), field.data_type().clone(), true));
         exprs.push(e);
@@ -93,7 +96,7 @@ pub(super) fn extend(input: StreamNode, computed: Vec<spate_engine::plan::ExprRe
     Ok(StreamNode {
         op: OpSpec::Project(ProjectSpec { exprs }),
         schema: Arc::new(arrow::datatypes::Schema::new(fields)),
-        props: input.props.clone(),
+        props,
         inputs: vec![input],
     })
 }

@@ -4,7 +4,7 @@ use datafusion_expr::{LogicalPlan, Union};
 use spate_engine::plan::{Distribution, OpSpec, ProjectSpec, Properties, StreamNode};
 use spate_engine::types::error::{Result, SpateError};
 
-use super::{Lowered, Lowerer, exchange, expr, stream_schema};
+use super::{Lowered, Lowerer, exchange, expr, motion, stream_schema};
 
 impl Lowerer {
     pub(super) fn union(&self, u: &Union, on_close: bool) -> Result<Lowered> {
@@ -44,7 +44,9 @@ impl Lowerer {
             append_only: inputs.iter().all(|n| n.props.append_only),
             stream_key: None,
             watermarks,
+            motion: motion::united(&inputs).filter(|_| inputs.iter().any(|n| !n.props.append_only)),
             distribution: if alike { first.props.distribution.clone() } else { Distribution::Any },
+            ..Properties::default()
         };
         Ok(StreamNode { op: OpSpec::Union, schema, props, inputs }.into())
     }

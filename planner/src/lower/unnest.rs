@@ -6,7 +6,7 @@ use datafusion_expr::{Expr, LogicalPlan, Projection, Unnest};
 use spate_engine::plan::{Distribution, OpSpec, Properties, RepeatSpec, StreamNode, UnnestSpec, WatermarkColumn};
 use spate_engine::types::error::{Result, SpateError};
 
-use super::{Lowered, Lowerer, stream_schema};
+use super::{Lowered, Lowerer, motion, stream_schema};
 use crate::bind::functions::{CUMULATE_ENDS, HOP_STARTS};
 use crate::rules::set_ops::COPIES;
 
@@ -62,7 +62,10 @@ impl Lowerer {
             Distribution::Hash(c) if !c.iter().all(kept) => self.anyhow(),
             other => other.clone(),
         };
-        let props = Properties { append_only: from.append_only, stream_key, watermarks, distribution };
+        // A row gives the same ones as long as its lists do not change.
+        let motion = from.motion.clone().filter(|m| motion::all_fixed(m, columns.iter().copied()));
+        let append_only = from.append_only;
+        let props = Properties { append_only, stream_key, watermarks, motion, distribution, ..Properties::default() };
         let node = StreamNode {
             op: OpSpec::Unnest(UnnestSpec { columns, preserve_nulls }),
             schema,
@@ -88,7 +91,7 @@ impl Lowerer {
         let counted = Projection::try_new(exprs, Arc::clone(&p.input)).map_err(crate::bind::bind_error)?;
         let input = self.project(&counted, false)?.node;
         let schema = stream_schema(&LogicalPlan::Unnest(u.clone()));
-        let props = Properties { stream_key: None, watermarks: Vec::new(), ..input.props.clone() };
+        let props = Properties { stream_key: None, watermarks: Vec::new(), motion: None, ..input.props.clone() };
         let op = OpSpec::Repeat(RepeatSpec { count: *count });
         Ok(Some(StreamNode { op, schema, props, inputs: vec![input] }.into()))
     }

@@ -65,6 +65,7 @@ pub(super) fn node(rows: RecordBatch) -> StreamNode {
         stream_key: (rows.num_rows() <= 1).then(Vec::new),
         watermarks: Vec::new(),
         distribution: Distribution::Single,
+        ..Properties::default()
     };
     StreamNode { schema: rows.schema(), op: OpSpec::Values(ValuesSpec { rows }), inputs: vec![], props }
 }

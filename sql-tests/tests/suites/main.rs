@@ -5,6 +5,7 @@
 mod differential;
 mod idle;
 mod nexmark;
+mod properties;
 mod random;
 mod sim;
 mod slt;

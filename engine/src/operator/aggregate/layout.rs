@@ -438,7 +438,7 @@ impl Layout {
             check_extreme(call)?;
             let max = call.func == AggFunc::Max;
             let input = call.result_type.clone();
-            let kind = if !spec.append_only_input {
+            let kind = if !(spec.append_only_input || call.outward) {
                 let set = self.set(RowSet {
                     columns: vec![OrderBy { column: arg, descending: false, nulls_first: false }],
                     types: vec![input.clone()],

@@ -75,6 +75,7 @@ pub(super) fn listed(
         other: None,
         distinct,
         filter,
+        outward: false,
         arg_type: DataType::Null,
         result_type: DataType::Utf8,
         rows: Some(RowsCall {

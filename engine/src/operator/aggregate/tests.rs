@@ -97,7 +97,7 @@ fn call(func: AggFunc, arg: Option<usize>, distinct: bool, filter: Option<usize>
         (BoolAnd | BoolOr | BitAnd | BitOr | BitXor, t) => t.clone(),
         _ => DataType::Float64,
     };
-    AggCall { func, arg, other: None, distinct, filter, arg_type, result_type, rows: None }
+    AggCall { func, arg, other: None, distinct, filter, outward: false, arg_type, result_type, rows: None }
 }
 
 pub(super) fn all_calls() -> Vec<AggCall> {
@@ -494,6 +494,7 @@ fn wide_decimals() {
         other: None,
         distinct: false,
         filter: None,
+        outward: false,
         arg_type: arg_type.clone(),
         result_type,
         rows: None,

@@ -17,7 +17,7 @@ use spate_engine::types::{Delta, ErrorKind, Result, SpateError, WATERMARK_MIN};
 use spate_planner::bind::{BindMode, bind_columns, bind_query, without_marks};
 use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind, TableColumn, TableDetails};
 use spate_planner::fragment::cut;
-use spate_planner::lower::exchange;
+use spate_planner::lower::{exchange, note_order};
 use spate_planner::rules::guard::ErrorCounter;
 use spate_planner::sql::statement::{CreateTable, CreateTableAs, DropKind, OnConflict};
 use spate_planner::sql::{parse_query, quote, types};
@@ -352,12 +352,13 @@ impl Session {
                 inputs: vec![node],
             };
         }
-        let root = StreamNode {
+        let mut root = StreamNode {
             op: OpSpec::Materialize(spate_engine::plan::MaterializeSpec { id, name: source.display_name().into() }),
             schema: node.schema.clone(),
             props: node.props.clone(),
             inputs: vec![node],
         };
+        note_order(&mut root);
         let planned = Planned {
             graph: cut(root.clone(), parallelism),
             root,
