@@ -259,6 +259,7 @@ fn emits_on_close(node: &StreamNode) -> bool {
         OpSpec::Session(s) => s.emit_on_close,
         OpSpec::Over(o) => o.emit_on_close,
         OpSpec::GroupTopN(t) => t.emit_on_close,
+        OpSpec::AsOf(a) => a.emit_on_close,
         OpSpec::Close(_) => true,
         _ => false,
     }

@@ -658,6 +658,23 @@ pub const VIEWS: &[View] = &[
         "a_agg",
         "SELECT u.s, count(*) AS c, count(x.c) AS n FROM u ASOF LEFT JOIN (SELECT a, max(ts) AS ts, count(*) AS c FROM t GROUP BY a) x MATCH_CONDITION (u.ts >= x.ts) ON u.a = x.a GROUP BY u.s",
     ),
+    v(
+        "a_last_close",
+        "SELECT a.k, a.v, b.k AS o FROM ev a ASOF LEFT JOIN ev b MATCH_CONDITION (a.ts >= b.ts) ON a.k = b.v EMIT ON WINDOW CLOSE",
+    ),
+    v(
+        "a_next_close",
+        "SELECT a.k, a.v, b.v AS o FROM ev a ASOF JOIN ev b MATCH_CONDITION (a.ts < b.ts) ON a.k = b.k EMIT ON WINDOW CLOSE",
+    ),
+    v("a_ev", "SELECT a.k, a.v, b.v AS o FROM ev a ASOF JOIN ev b MATCH_CONDITION (a.ts <= b.ts) ON a.k = b.v"),
+    v(
+        "a_ev_last",
+        "SELECT a.k, a.v, b.v AS o FROM ev a ASOF LEFT JOIN ev b MATCH_CONDITION (a.ts > b.ts) ON a.v = b.v",
+    ),
+    v(
+        "u_windows_close",
+        "SELECT DISTINCT window_end, k FROM HOP(ev, ts, INTERVAL '5 seconds', INTERVAL '10 seconds') EMIT ON WINDOW CLOSE",
+    ),
     // Views on views on views.
     on("v1", &["g_sum"], "SELECT a, sb, sd FROM g_sum WHERE sb IS NOT NULL"),
     on("v2", &["v1"], "SELECT v1.a, v1.sb, w.n FROM v1 LEFT JOIN w ON v1.a = w.k"),

@@ -6,7 +6,10 @@
 //! the order in which the nearest is the last before the left row). Changes wait until the barrier.
 //! A right row that comes or goes concerns the left rows between its time and that of the next right
 //! row, so only those are looked at again. Right rows without a key or a time match nothing and
-//! are not kept.
+//! are not kept. What watermarks close is freed, and with `emit_on_close` left rows wait for that: see
+//! `close`. Left rows that can match nothing never wait.
+
+mod close;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +18,7 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 
+use self::close::Closer;
 use super::expr::batch_of;
 use super::row_keys::RowKeys;
 use super::{BarrierInfo, Operator, Output};
@@ -38,6 +42,7 @@ pub struct AsOf {
     changes: [OrderedTable; 2],
     /// Net changes of left rows that can match nothing.
     alone: OrderedTable,
+    closer: Option<Closer>,
 }
 
 /// A key in its parts.
@@ -77,6 +82,10 @@ impl AsOf {
             return Err(SpateError::internal("an ASOF JOIN's output must have the columns of both inputs"));
         }
         let time = |column: usize| OrderBy { column, descending: !spec.backward, nulls_first: !spec.backward };
+        let closer = Closer::new(&spec, &left)?;
+        if spec.emit_on_close && closer.is_none() {
+            return Err(SpateError::internal("an ASOF JOIN that nothing closes cannot wait"));
+        }
         let by = [time(spec.left_time)];
         let left = RowKeys::new(left, &spec.left_keys, &by, "ASOF JOIN")?.with_peers(&by)?;
         let width = right.fields().len();
@@ -84,7 +93,7 @@ impl AsOf {
         by.extend((0..width).map(|column| OrderBy { column, descending: false, nulls_first: false }));
         let right = RowKeys::new(right, &spec.right_keys, &by, "ASOF JOIN")?.with_peers(&by[..1])?;
         let changes = [OrderedTable::new(), OrderedTable::new()];
-        Ok(Self { spec, output, sides: [left, right], changes, alone: OrderedTable::new() })
+        Ok(Self { spec, output, sides: [left, right], changes, alone: OrderedTable::new(), closer })
     }
 
     /// Where the left rows begin that a right row of this key and time may match.
@@ -173,7 +182,7 @@ impl AsOf {
 
 impl Operator for AsOf {
     fn tables(&self) -> Vec<TableDef> {
-        vec![TableDef::Ordered, TableDef::Ordered]
+        vec![TableDef::Ordered; if self.closer.is_some() { 3 } else { 2 }]
     }
 
     fn push(&mut self, input: usize, delta: Delta, _tables: &mut Tables, _out: &mut Output) -> Result<()> {
@@ -195,14 +204,22 @@ impl Operator for AsOf {
         Self::encode(&self.sides[input], &delta.filter(&valid)?, &mut self.changes[input])
     }
 
-    fn barrier(&mut self, _info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
-        let [Table::Ordered(left), Table::Ordered(right)] = tables.all() else {
-            return Err(SpateError::internal("the tables of an ASOF JOIN are missing"));
+    fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()> {
+        let mut none = OrderedTable::new();
+        let (left, right, index) = match tables.all() {
+            [Table::Ordered(left), Table::Ordered(right)] => (left, right, &mut none),
+            [Table::Ordered(left), Table::Ordered(right), Table::Ordered(index)] => (left, right, index),
+            _ => return Err(SpateError::internal("the tables of an ASOF JOIN are missing")),
         };
-        let concerned = self.concerned(left, right)?;
-        for (table, changes) in [&mut *left, &mut *right].into_iter().zip(&mut self.changes) {
-            for (key, weight) in std::mem::take(changes).scan_from(&[]) {
-                table.add(key, weight, parts(key)?.vnode);
+        // Rows that wait are looked at when they are final.
+        let concerned = if self.spec.emit_on_close { BTreeMap::new() } else { self.concerned(left, right)? };
+        for (side, table) in [(0u8, &mut *left), (1, &mut *right)] {
+            for (key, weight) in std::mem::take(&mut self.changes[usize::from(side)]).scan_from(&[]) {
+                let p = parts(key)?;
+                table.add(key, weight, p.vnode);
+                if let Some(closer) = &self.closer {
+                    closer.note(side, p, weight, index);
+                }
             }
         }
         let alone = std::mem::take(&mut self.alone);
@@ -223,7 +240,8 @@ impl Operator for AsOf {
                 _ => add(key, now, weight.wrapping_sub(before.weight)),
             }
         }
-        self.emit(&items, out)
+        self.emit(&items, out)?;
+        self.close(info.input_watermarks, left, right, index, out)
     }
 }
 

@@ -152,8 +152,10 @@ impl StreamNode {
                     (false, false) => "<=",
                     (false, true) => "<",
                 };
+                let free = if a.times.is_some() { " free=by watermark" } else { "" };
+                let emit = if a.emit_on_close { " emit=on-close" } else { "" };
                 format!(
-                    " {} on=[{}] match={} {op} {}",
+                    " {} on=[{}] match={} {op} {}{free}{emit}",
                     if a.outer { "left" } else { "inner" },
                     pairs(input, &a.left_keys, right, &a.right_keys, "="),
                     column(input, a.left_time),

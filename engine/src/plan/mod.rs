@@ -447,6 +447,11 @@ pub struct AsOfSpec {
     pub strict: bool,
     /// Left rows without a match are in the output.
     pub outer: bool,
+    /// What the watermarks say of the times of both sides, if both are append-only: rows that no row to
+    /// come can reach are freed.
+    pub times: Option<[WatermarkKind; 2]>,
+    /// Left rows go out only once nothing can change what they match (then exactly once).
+    pub emit_on_close: bool,
 }
 
 /// Join of append-only rows with what the right input holds when they come: output columns are the

@@ -13,6 +13,8 @@ pub struct Properties {
     /// How rows change that stay: one entry per column. `None` if rows may go for good, and of
     /// append-only rows, all of whose columns are [`Motion::Fixed`]: see [`Properties::motions`].
     pub motion: Option<Vec<Motion>>,
+    /// Of rows that stay: what is taken back may be in another task than what comes instead.
+    pub scattered: bool,
     /// What of the order in which rows come decides the result.
     pub order: Order,
     /// How rows are spread over parallel tasks.

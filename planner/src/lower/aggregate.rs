@@ -70,7 +70,7 @@ impl Lowerer {
         let needed = if group.is_empty() { Distribution::Single } else { Distribution::Hash(group.clone()) };
         let input = self.require(input, needed);
         let keys: Vec<usize> = (0..group.len()).collect();
-        let watermarks = group
+        let mut watermarks: Vec<WatermarkColumn> = group
             .iter()
             .enumerate()
             .filter_map(|(column, from)| {
@@ -79,6 +79,9 @@ impl Lowerer {
             })
             .filter(|_| append_only_input)
             .collect();
+        if let Some(w) = window.filter(|_| on_close) {
+            close::keep(&mut watermarks, w, &input, &group);
+        }
         // Groups that stay and are nothing but their keys.
         let append_only = on_close || motion.as_ref().is_some_and(|m| motion::all_fixed(m, 0..m.len()));
         let props = Properties {

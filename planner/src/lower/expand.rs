@@ -96,6 +96,7 @@ pub(super) fn node(
             let copied = group.iter().map(|g| m.get(*g).copied().unwrap_or(Motion::Free));
             m.iter().copied().chain(copied).chain([Motion::Fixed]).collect()
         }),
+        scattered: input.props.scattered,
         distribution: input.props.distribution.clone(),
         ..Properties::default()
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion_expr::utils::conjunction;
 use datafusion_expr::{Expr, Operator};
-use spate_engine::plan::{AsOfSpec, Distribution, LookupSpec, Motion, OpSpec, Properties, StreamNode};
+use spate_engine::plan::{AsOfSpec, Distribution, LookupSpec, Motion, OpSpec, Properties, StreamNode, WatermarkColumn};
 use spate_engine::types::error::{Result, SpateError};
 
 use super::join::{check_types, with_keys};
@@ -14,12 +14,13 @@ use crate::bind::bind_error;
 use crate::bind::lookup::{LookupJoin, LookupKind};
 
 impl Lowerer {
-    pub(super) fn lookup(&self, j: &LookupJoin, schema: SchemaRef) -> Result<Lowered> {
-        let left = self.node(&j.left, false)?.node;
-        let right = self.node(&j.right, false)?.node;
+    pub(super) fn lookup(&self, j: &LookupJoin, schema: SchemaRef, on_close: bool) -> Result<Lowered> {
+        let input = |plan| if on_close { self.settled(plan) } else { self.node(plan, false) };
+        let left = input(&j.left)?.node;
+        let right = input(&j.right)?.node;
         let widths = (left.schema.fields().len(), right.schema.fields().len());
         let mut node = match j.kind {
-            LookupKind::AsOf => self.asof(j, left, right)?,
+            LookupKind::AsOf => self.asof(j, left, right, on_close)?,
             LookupKind::Current => self.current(j, left, right, widths.0)?,
         };
         if node.schema.fields().len() != schema.fields().len() {
@@ -31,9 +32,9 @@ impl Lowerer {
         Ok(node.into())
     }
 
-    fn asof(&self, j: &LookupJoin, left: StreamNode, right: StreamNode) -> Result<StreamNode> {
+    fn asof(&self, j: &LookupJoin, left: StreamNode, right: StreamNode, on_close: bool) -> Result<StreamNode> {
         let (pairs, rest) = j.keys().map_err(bind_error)?;
-        let times = j.nearest().map_err(bind_error)?;
+        let nearest = j.nearest().map_err(bind_error)?;
         if !rest.is_empty() {
             return Err(SpateError::internal("an ASOF JOIN has got another condition"));
         }
@@ -45,21 +46,43 @@ impl Lowerer {
         };
         let ours: Vec<&Expr> = pairs.iter().map(|p| &p.0).collect();
         let theirs: Vec<&Expr> = pairs.iter().map(|p| &p.1).collect();
-        let (left, left_keys, left_time) = side(left, j.left.schema(), ours, &times.left)?;
-        let (right, right_keys, right_time) = side(right, j.right.schema(), theirs, &times.right)?;
+        let (left, left_keys, left_time) = side(left, j.left.schema(), ours, &nearest.left)?;
+        let (right, right_keys, right_time) = side(right, j.right.schema(), theirs, &nearest.right)?;
         check_types(&left, &left_keys, &right, &right_keys)?;
         check_types(&left, &[left_time], &right, &[right_time])?;
         let (left, right) = self.bring_together(left, right, &left_keys, &right_keys);
-        let backward = matches!(times.op, Operator::GtEq | Operator::Gt);
+        let backward = matches!(nearest.op, Operator::GtEq | Operator::Gt);
         // Of rows that are never taken back only a nearer one takes the place of another.
-        let motion = (left.props.append_only && right.props.append_only).then(|| {
-            let (ours, theirs) = (left.schema.fields().len(), right.schema.fields().len());
+        let append_only_inputs = left.props.append_only && right.props.append_only;
+        let (ours, theirs) = (left.schema.fields().len(), right.schema.fields().len());
+        let kind = |n: &StreamNode, c: usize| n.props.watermarks.iter().find(|w| w.column == c).map(|w| w.kind);
+        let times = match (kind(&left, left_time), kind(&right, right_time)) {
+            (Some(a), Some(b)) if append_only_inputs => Some([a, b]),
+            _ => None,
+        };
+        if on_close && times.is_none() {
+            return Err(SpateError::unsupported(
+                "EMIT ON WINDOW CLOSE of an ASOF JOIN needs times on both sides that the watermark closes",
+            )
+            .with_hint("compare the columns of WATERMARK FOR of append-only tables or sources in MATCH_CONDITION"));
+        }
+        // A left row goes out when the watermark has passed it; or, forward, what it matches.
+        let watermarks = match times {
+            Some([a, b]) if on_close && a == b => {
+                let column = if backward { left_time } else { ours + right_time };
+                vec![WatermarkColumn { column, kind: a }]
+            }
+            _ => Vec::new(),
+        };
+        let motion = (append_only_inputs && !on_close).then(|| {
             let mut all = vec![Motion::Fixed; ours];
             all.resize(ours + theirs, Motion::Free);
             all[ours + right_time] = if backward { Motion::Rising } else { Motion::Falling };
             all
         });
         let props = Properties {
+            append_only: on_close,
+            watermarks,
             motion,
             // A left row is in the output once, or not at all.
             stream_key: left.props.stream_key.clone(),
@@ -72,8 +95,10 @@ impl Lowerer {
             left_time,
             right_time,
             backward,
-            strict: matches!(times.op, Operator::Gt | Operator::Lt),
+            strict: matches!(nearest.op, Operator::Gt | Operator::Lt),
             outer: j.outer,
+            times,
+            emit_on_close: on_close,
         };
         Ok(StreamNode { schema: both(&left, &right), op: OpSpec::AsOf(spec), props, inputs: vec![left, right] })
     }

@@ -140,8 +140,8 @@ impl Lowerer {
                     return self.session(s, stream_schema(plan), on_close);
                 }
                 match e.node.as_any().downcast_ref::<LookupJoin>() {
-                    Some(_) if on_close => Err(close::refuse(&construct(plan))),
-                    Some(l) => self.lookup(l, stream_schema(plan)),
+                    Some(l) if on_close && l.kind == LookupKind::Current => Err(close::refuse(&construct(plan))),
+                    Some(l) => self.lookup(l, stream_schema(plan), on_close),
                     None => Err(SpateError::internal(format!("an unknown plan node: {}", e.node.name()))),
                 }
             }
@@ -151,9 +151,9 @@ impl Lowerer {
             },
             LogicalPlan::Window(w) => self.over(w, on_close),
             LogicalPlan::Union(u) => self.union(u, on_close),
+            LogicalPlan::Distinct(d) => self.distinct(d, on_close),
             _ if on_close => Err(close::refuse(&construct(plan))),
             LogicalPlan::TableScan(t) => self.scan(t),
-            LogicalPlan::Distinct(d) => self.distinct(d),
             LogicalPlan::Limit(l) => self.topn(l),
             // Rows have no order in a stream, unless a LIMIT reads it.
             LogicalPlan::Sort(s) => self.node(&s.input, on_close),
@@ -185,7 +185,8 @@ impl Lowerer {
 
 /// An exchange over `node`.
 pub fn exchange(node: StreamNode, to: Distribution) -> StreamNode {
-    let props = Properties { distribution: to.clone(), ..node.props.clone() };
+    let scattered = motion::scattered(&node.props, &to);
+    let props = Properties { distribution: to.clone(), scattered, ..node.props.clone() };
     StreamNode {
         op: OpSpec::Exchange(ExchangeSpec { to }),
         schema: Arc::clone(&node.schema),

@@ -69,25 +69,30 @@ pub(super) fn filtered(input: &StreamNode, predicate: &ExprRef) -> Properties {
 }
 
 /// `node` with `motion` noted. Rows that stay as they are are append-only, once changes that come to
-/// nothing are left out; `below` is what a projection made them of.
-pub(super) fn settle(mut node: StreamNode, motion: Option<Vec<Motion>>, below: &Properties) -> StreamNode {
+/// nothing are left out.
+pub(super) fn settle(mut node: StreamNode, motion: Option<Vec<Motion>>) -> StreamNode {
     node.props.motion = motion.filter(|_| !node.props.append_only);
     let Some(motion) = &node.props.motion else { return node };
     if motion.iter().any(|m| *m != Motion::Fixed) {
         return node;
     }
     // What is taken back must meet what comes again.
-    let together = match (&below.distribution, &below.motion) {
-        (Distribution::Single, _) => true,
-        (Distribution::Hash(columns), Some(before)) => all_fixed(before, columns.iter().copied()),
-        _ => false,
-    };
-    if !together {
+    if node.props.scattered {
         let all = (0..node.schema.fields().len()).collect();
         node = exchange(node, Distribution::Hash(all));
     }
     let props = Properties { append_only: true, motion: None, ..node.props.clone() };
     StreamNode { op: OpSpec::Net, schema: Arc::clone(&node.schema), props, inputs: vec![node] }
+}
+
+/// Whether an exchange sends what is taken back of a row elsewhere than what comes instead.
+pub(super) fn scattered(props: &Properties, to: &Distribution) -> bool {
+    match (to, &props.motion) {
+        (Distribution::Hash(columns), Some(m)) => !all_fixed(m, columns.iter().copied()),
+        // Rows stay where they are.
+        (Distribution::Any, Some(_)) => props.scattered,
+        _ => false,
+    }
 }
 
 /// Marks the calls of a GROUP BY whose answers only move out, and gives the motions of its columns.

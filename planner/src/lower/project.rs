@@ -59,11 +59,10 @@ impl Lowerer {
         props.watermarks.sort_by_key(|w| w.column);
         let motions = input.node.props.motion.as_ref();
         let motions = motions.map(|m| exprs.iter().map(|e| motion::of_expr(e, m)).collect::<Vec<_>>());
-        let from = input.node.props.clone();
         let (exprs, below) = fuse(exprs, input.node)?;
         let node = StreamNode { op: OpSpec::Project(ProjectSpec { exprs }), schema, props, inputs: vec![below] };
         // A recursive term is computed step by step, not epoch by epoch.
-        let node = if self.step.is_some() { node } else { motion::settle(node, motions, &from) };
+        let node = if self.step.is_some() { node } else { motion::settle(node, motions) };
         Ok(Lowered { node, window_lists })
     }
 
@@ -140,6 +139,7 @@ pub(crate) fn through(input: &Properties, plain: &[Option<usize>], anyhow: Distr
             let of = |p: &Option<usize>| p.and_then(|c| m.get(c).copied()).unwrap_or(Motion::Free);
             plain.iter().map(of).collect()
         }),
+        scattered: input.scattered,
         order: input.order,
         distribution: match &input.distribution {
             Distribution::Hash(columns) => places(columns).map_or(anyhow, Distribution::Hash),

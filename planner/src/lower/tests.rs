@@ -678,7 +678,7 @@ fn emit_on_window_close_is_refused_with_a_reason() {
     let hint = " hint: GROUP BY, join on, or PARTITION BY window_start, window_end of TUMBLE(…) or HOP(…)";
     let needs = |found: &str| {
         format!(
-            "Unsupported: EMIT ON WINDOW CLOSE needs an aggregate, a join, window functions (OVER) or a top-n per group over windows at the top of the query, found {found}{hint}"
+            "Unsupported: EMIT ON WINDOW CLOSE needs an aggregate, a join, SELECT DISTINCT, window functions (OVER) or a top-n per group over windows at the top of the query, found {found}{hint}"
         )
     };
     refused("SELECT ts FROM bids", true, &needs("a scan of \"bids\""));
@@ -698,7 +698,11 @@ fn emit_on_window_close_is_refused_with_a_reason() {
         true,
         &format!("Unsupported: EMIT ON WINDOW CLOSE of a top-n per group{partition}"),
     );
-    refused("SELECT DISTINCT ts FROM bids", true, &needs("SELECT DISTINCT"));
+    refused(
+        "SELECT DISTINCT auction FROM bids",
+        true,
+        "Unsupported: EMIT ON WINDOW CLOSE of SELECT DISTINCT needs a column that the watermark closes hint: select window_start or window_end of TUMBLE(…) or HOP(…) over a source with WATERMARK FOR",
+    );
     refused("SELECT ts, count(*) FROM bids GROUP BY ts LIMIT 3", true, &needs("LIMIT"));
     refused(
         "SELECT window_end, count(*) FROM TUMBLE((SELECT t.id, bids.ts FROM t JOIN bids ON t.id = auction), ts, INTERVAL '1 second') GROUP BY window_end",

@@ -44,6 +44,7 @@ impl Lowerer {
             append_only: inputs.iter().all(|n| n.props.append_only),
             stream_key: None,
             watermarks,
+            scattered: inputs.iter().any(|n| n.props.scattered),
             motion: motion::united(&inputs).filter(|_| inputs.iter().any(|n| !n.props.append_only)),
             distribution: if alike { first.props.distribution.clone() } else { Distribution::Any },
             ..Properties::default()

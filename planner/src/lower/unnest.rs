@@ -64,8 +64,16 @@ impl Lowerer {
         };
         // A row gives the same ones as long as its lists do not change.
         let motion = from.motion.clone().filter(|m| motion::all_fixed(m, columns.iter().copied()));
-        let append_only = from.append_only;
-        let props = Properties { append_only, stream_key, watermarks, motion, distribution, ..Properties::default() };
+        let (append_only, scattered) = (from.append_only, from.scattered);
+        let props = Properties {
+            append_only,
+            stream_key,
+            watermarks,
+            motion,
+            scattered,
+            distribution,
+            ..Properties::default()
+        };
         let node = StreamNode {
             op: OpSpec::Unnest(UnnestSpec { columns, preserve_nulls }),
             schema,

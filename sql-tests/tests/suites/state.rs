@@ -21,12 +21,20 @@ const BOUNDED: &[&str] = &[
     "SELECT l.v FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE l.k = r.k AND r.ts BETWEEN l.ts AND l.ts + INTERVAL '3 seconds')",
     "SELECT a.v, b.v AS w FROM TUMBLE(l, ts, INTERVAL '1 second') a FULL JOIN TUMBLE(r, ts, INTERVAL '1 second') b ON a.v = b.v AND a.window_end = b.window_end EMIT ON WINDOW CLOSE",
     "SELECT a.v FROM TUMBLE(l, ts, INTERVAL '10 seconds') a WHERE EXISTS (SELECT 1 FROM TUMBLE(r, ts, INTERVAL '10 seconds') b WHERE a.k = b.k AND a.window_end = b.window_end)",
+    "SELECT l.v, r.v AS w FROM l ASOF LEFT JOIN r MATCH_CONDITION (l.ts >= r.ts) ON l.k = r.k",
+    "SELECT l.v, r.v AS w FROM l ASOF JOIN r MATCH_CONDITION (l.ts < r.ts) ON l.k = r.k",
+    "SELECT l.v, r.v AS w FROM l ASOF LEFT JOIN r MATCH_CONDITION (l.ts > r.ts) ON l.k = r.k EMIT ON WINDOW CLOSE",
+    "SELECT l.v, r.v AS w FROM l ASOF LEFT JOIN r MATCH_CONDITION (l.ts <= r.ts) ON l.k = r.k EMIT ON WINDOW CLOSE",
+    "SELECT DISTINCT window_end, v FROM TUMBLE(l, ts, INTERVAL '10 seconds')",
+    "SELECT DISTINCT window_end, v FROM TUMBLE(l, ts, INTERVAL '10 seconds') EMIT ON WINDOW CLOSE",
 ];
 
 /// Queries that need all rows for ever: what shows that growth is seen.
 const UNBOUNDED: &[&str] = &[
     "SELECT v, count(*) AS n FROM l GROUP BY v",
     "SELECT l.v, r.v AS w FROM l JOIN r ON l.v = r.v",
+    "SELECT l.v, r.v AS w FROM l ASOF JOIN r MATCH_CONDITION (l.v >= r.v) ON l.k = r.k",
+    "SELECT DISTINCT v FROM l",
     "SELECT v, sum(v) OVER (PARTITION BY k ORDER BY ts, v ROWS 3 PRECEDING) AS s FROM l",
 ];
 
