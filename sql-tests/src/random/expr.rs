@@ -116,8 +116,11 @@ impl Queries {
                     1 => format!("jsonb_build_array({i}, {s}, {a})"),
                     2 => format!("to_jsonb({s})"),
                     3 => format!("({a} -> 'k')"),
-                    // Some of these are no JSON, and so NULL.
-                    _ => format!("CAST({s} AS jsonb)"),
+                    // Some of these are no JSON, and so NULL; a constant would be refused.
+                    _ => match self.column(Ty::Text, cols) {
+                        Some(c) => format!("CAST({c} AS jsonb)"),
+                        None => format!("to_jsonb({s})"),
+                    },
                 }
             }
             Ty::Any => a,

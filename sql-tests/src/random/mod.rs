@@ -2,6 +2,7 @@
 //! operations, top-n, nested in one another. Every query is valid and its answer does not depend
 //! on the order of rows. The same seed makes the same query.
 
+mod close;
 mod expr;
 mod over;
 
@@ -87,6 +88,9 @@ pub struct Queries {
 /// The query of a seed.
 pub fn query(seed: u64) -> String {
     let mut q = Queries { rng: SmallRng::seed_from_u64(seed ^ 0x05ee_d05a), names: 0, budget: 5 };
+    if q.chance(14) {
+        return format!("{} EMIT ON WINDOW CLOSE", q.closing());
+    }
     q.query(3, &[]).sql
 }
 
@@ -196,6 +200,13 @@ impl Queries {
     fn join(&mut self, left: From, depth: usize, outer: &[Col]) -> From {
         let right = self.one_relation(depth.saturating_sub(1), outer);
         let both: Vec<Col> = left.cols.iter().chain(&right.cols).cloned().collect();
+        if outer.is_empty()
+            && self.chance(12)
+            && let Some(condition) = self.nearest(&left.cols, &right.cols)
+        {
+            let kind = *self.pick(&["ASOF JOIN", "ASOF LEFT JOIN"]);
+            return From { sql: format!("{} {kind} {} {condition}", left.sql, right.sql), cols: both };
+        }
         let kind = *self.pick(&["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]);
         let on = match self.equality(&left.cols, &right.cols) {
             Some(e) if kind != "FULL JOIN" && self.chance(30) => {
@@ -207,6 +218,30 @@ impl Queries {
             None => return From { sql: format!("{} CROSS JOIN {}", left.sql, right.sql), cols: both },
         };
         From { sql: format!("{} {kind} {} ON {on}", left.sql, right.sql), cols: both }
+    }
+
+    /// The conditions of an ASOF JOIN, if there are columns to compare.
+    fn nearest(&mut self, left: &[Col], right: &[Col]) -> Option<String> {
+        let pairs = |types: &[Ty]| {
+            let of =
+                |l: &Col| right.iter().filter(|r| r.ty == l.ty).map(|r| (l.name.clone(), r.name.clone())).collect();
+            let fit = left.iter().filter(|l| types.contains(&l.ty));
+            fit.flat_map(|l| -> Vec<(String, String)> { of(l) }).collect::<Vec<_>>()
+        };
+        let (times, keys) = (pairs(&[Ty::Ts, Ty::Dec, Ty::Big]), pairs(&[Ty::Int, Ty::Text]));
+        if times.is_empty() {
+            return None;
+        }
+        let (a, b) = self.pick(&times).clone();
+        let op = *self.pick(&[">=", ">", "<=", "<"]);
+        let on = match keys.is_empty() || self.chance(15) {
+            true => String::new(),
+            false => {
+                let (l, r) = self.pick(&keys).clone();
+                format!(" ON {l} = {r}")
+            }
+        };
+        Some(format!("MATCH_CONDITION ({a} {op} {b}){on}"))
     }
 
     /// `l = r` of columns of one type, maybe two.
