@@ -172,6 +172,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
     let plan = crate::rules::windows::distinct_on(plan).map_err(bind_error)?;
     match mode {
         BindMode::AdHoc => {
+            let plan = crate::rules::constant_groups::hide(plan).map_err(bind_error)?;
             let plan = crate::rules::aggregate::canonical(plan, None).map_err(bind_error)?;
             let plan = crate::rules::windows::define(plan, None).map_err(bind_error)?;
             crate::rules::canonical::canonicalise(plan).map_err(bind_error)
@@ -179,6 +180,7 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
         BindMode::Continuous { errors } => {
             let plan = crate::rules::temporal::define(plan).map_err(bind_error)?;
             check::continuous_plan(&plan)?;
+            let plan = crate::rules::constant_groups::hide(plan).map_err(bind_error)?;
             let plan = crate::rules::limit::order_limits(plan).map_err(bind_error)?;
             let plan = crate::rules::aggregate::canonical(plan, Some(errors)).map_err(bind_error)?;
             let plan = crate::rules::guard::guard(plan, errors).map_err(bind_error)?;

@@ -4,6 +4,7 @@
 
 pub mod aggregate;
 pub(crate) mod canonical;
+pub(crate) mod constant_groups;
 pub mod guard;
 pub(crate) mod lateral;
 pub(crate) mod limit;

@@ -39,7 +39,8 @@ impl Queries {
             2 => {
                 let other = self.windows().0;
                 match self.below(2) {
-                    0 => format!("SELECT {bound}, k FROM {from} UNION SELECT {bound}, v FROM {other}"),
+                    // Of windows of two lengths only the ends say when both are over.
+                    0 => format!("SELECT window_end, k FROM {from} UNION SELECT window_end, v FROM {other}"),
                     _ => format!("SELECT DISTINCT {bound}, k % 2 AS p FROM {from}"),
                 }
             }
