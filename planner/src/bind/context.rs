@@ -58,7 +58,7 @@ static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
             f.scalar.insert(name.to_string(), Arc::clone(&udf));
         }
     }
-    for (name, udf) in super::datetime::functions().chain(super::json::functions()) {
+    for (name, udf) in super::datetime::functions().chain(super::json::functions()).chain(super::any::functions()) {
         f.scalar.insert(name.to_owned(), udf);
     }
     for udf in datafusion_functions_nested::all_default_higher_order_functions() {

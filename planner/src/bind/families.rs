@@ -50,16 +50,22 @@ fn family(t: &DataType) -> Option<Family> {
     })
 }
 
-fn apart(a: &DataType, b: &DataType) -> bool {
-    match (family(a), family(b)) {
-        (Some(a), Some(b)) => a != b,
-        _ => false,
+pub(super) fn apart(a: &DataType, b: &DataType) -> bool {
+    match (a, b) {
+        // DataFusion would match fields by name and find none, so that all is NULL.
+        (DataType::Struct(a), DataType::Struct(b)) => {
+            a.len() != b.len() || a.iter().zip(b).any(|(a, b)| a.name() != b.name())
+        }
+        _ => match (family(a), family(b)) {
+            (Some(a), Some(b)) => a != b,
+            _ => false,
+        },
     }
 }
 
 /// The first two types of `all` that never meet.
 fn clash(all: &[DataType]) -> Option<(&DataType, &DataType)> {
-    let first = all.iter().find(|t| family(t).is_some())?;
+    let first = all.iter().find(|t| family(t).is_some() || matches!(t, DataType::Struct(_)))?;
     all.iter().find(|t| apart(first, t)).map(|other| (first, other))
 }
 

@@ -32,24 +32,30 @@ struct MinMax {
 }
 
 impl MinMax {
-    /// DataFusion fails on maps when it comes to compute.
+    /// DataFusion fails on maps and on nested arrays when it comes to compute, and orders structs by
+    /// chance where a field is NULL.
     fn check<'a>(&self, types: impl IntoIterator<Item = &'a DataType>) -> Result<()> {
-        match types.into_iter().find(|t| has_map(t)) {
+        match types.into_iter().find(|t| !is_ordered(t)) {
             Some(t) => {
                 let what = format!("{} of type {} is not supported", self.inner.name(), display(t));
-                Err(SpateError::unsupported(what).with_hint("take it of the map's keys or of one of its values").into())
+                let hint = match t {
+                    DataType::Map(..) => "take it of the map's keys or of one of its values",
+                    DataType::Struct(_) => "take it of one of its fields, or the first row by ORDER BY … LIMIT 1",
+                    _ => "take the first row by ORDER BY … LIMIT 1",
+                };
+                Err(SpateError::unsupported(what).with_hint(hint).into())
             }
             None => Ok(()),
         }
     }
 }
 
-fn has_map(t: &DataType) -> bool {
+/// Types whose values `min` and `max` order as ORDER BY does.
+fn is_ordered(t: &DataType) -> bool {
     match t {
-        DataType::Map(..) => true,
-        DataType::List(f) => has_map(f.data_type()),
-        DataType::Struct(fields) => fields.iter().any(|f| has_map(f.data_type())),
-        _ => false,
+        DataType::Map(..) | DataType::Struct(_) => false,
+        DataType::List(f) => !f.data_type().is_nested(),
+        _ => true,
     }
 }
 

@@ -5,6 +5,7 @@
 //! The bound plan is the definition of the query: the stream plan is lowered from it, and
 //! the batch oracle runs it. So whatever changes results happens here, not later.
 
+pub(crate) mod any;
 pub(crate) mod bigint;
 mod check;
 mod clock;

@@ -80,6 +80,7 @@ pub(super) fn compared(e: &Expr, stable: bool) -> Result<Option<Expr>> {
                 let left = Box::new(made(x));
                 Some(Expr::AnyOp { left, compare_op: compare_op.clone(), right, is_some: *is_some })
             }
+            (None, None) => super::any::any(left, compare_op, right),
             _ => None,
         },
         Expr::AllOp { left, compare_op, right } => match (row(left), subquery(right)) {
@@ -88,6 +89,7 @@ pub(super) fn compared(e: &Expr, stable: bool) -> Result<Option<Expr>> {
                 let right = Box::new(Expr::Subquery(Box::new(as_rows(s, x.len())?)));
                 Some(Expr::AllOp { left: Box::new(made(x)), compare_op: compare_op.clone(), right })
             }
+            (None, None) => super::any::all(left, compare_op, right),
             _ => None,
         },
         _ => None,

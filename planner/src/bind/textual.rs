@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DFSchema, DFSchemaRef, Result, ScalarValue, plan_err};
-use datafusion_expr::expr::{Between, BinaryExpr, Case, Cast, InList, TryCast, WindowFunction};
+use datafusion_expr::expr::{Between, BinaryExpr, Case, Cast, InList, ScalarFunction, TryCast, WindowFunction};
 use datafusion_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion_expr::utils::merge_schema;
 use datafusion_expr::{
@@ -31,7 +31,7 @@ impl ExprPlanner for TypedLiterals {
         let (Ok(left), Ok(right)) = (e.left.get_type(schema), e.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(e));
         };
-        if let Some(e) = array_literal(&e, &left, &right) {
+        if let Some(e) = literal(&e, &left, &right) {
             return Ok(PlannerResult::Original(e));
         }
         if left == right || !(is_textual(&left) || is_textual(&right)) {
@@ -51,8 +51,14 @@ impl ExprPlanner for TypedLiterals {
     }
 }
 
-/// `e` with a literal that meets a list as one: `l = '{1,2}'`.
-fn array_literal(e: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<RawBinaryExpr> {
+/// Types other than the textual ones that a text literal takes: `l = '{1,2}'`, `b = 't'`,
+/// `ts - earlier > '1 hour'`.
+fn takes_text(t: &DataType) -> bool {
+    matches!(t, DataType::List(_) | DataType::Boolean | DataType::Interval(_))
+}
+
+/// `e` with a literal that meets such a type as one.
+fn literal(e: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<RawBinaryExpr> {
     use BinaryOperator as Op;
     let meets = matches!(
         e.op,
@@ -60,10 +66,10 @@ fn array_literal(e: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option
     );
     let literal = |e: &Expr| matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _));
     let (l, r) = match (left, right) {
-        (DataType::List(_), DataType::Utf8) if meets && literal(&e.right) => {
+        (t, DataType::Utf8) if takes_text(t) && meets && literal(&e.right) => {
             (e.left.clone(), cast(e.right.clone(), left.clone()))
         }
-        (DataType::Utf8, DataType::List(_)) if meets && literal(&e.left) => {
+        (DataType::Utf8, t) if takes_text(t) && meets && literal(&e.left) => {
             (cast(e.left.clone(), right.clone()), e.right.clone())
         }
         _ => return None,
@@ -103,6 +109,13 @@ fn mismatch(what: &str) -> datafusion_common::DataFusionError {
         .into()
 }
 
+/// Functions whose arguments are of one type.
+const ALIKE: [&str; 4] = ["coalesce", "greatest", "least", "nullif"];
+
+fn is_text(e: &Expr) -> bool {
+    matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _))
+}
+
 /// Gives literals in BETWEEN, IN lists and CASE their types; the plan is not coerced yet.
 pub(super) fn typed_literals(plan: LogicalPlan) -> Result<LogicalPlan> {
     let done = plan.transform_up_with_subqueries(|node| map(node, &typed))?;
@@ -136,11 +149,13 @@ fn map(node: LogicalPlan, rewrite: &Rewrite) -> Result<Transformed<LogicalPlan>>
 fn typed(e: Expr, schema: &DFSchemaRef) -> Result<Transformed<Expr>> {
     let type_of = |e: &Expr| e.get_type(schema).unwrap_or(DataType::Null);
     // The type that literals among these take, if any is of such a type.
-    let wanted = |all: &[&Expr]| all.iter().map(|e| type_of(e)).find(is_textual);
+    let wanted = |all: &[&Expr]| all.iter().map(|e| type_of(e)).find(|t| is_textual(t) || takes_text(t));
     let one = |e: Expr, wanted: &DataType| {
         let own = type_of(&e);
         match &e {
             Expr::Literal(ScalarValue::Utf8(_), _) => Ok(cast(e, wanted.clone())),
+            // Others are coerced, or refused, as they would be without a literal.
+            _ if !is_textual(wanted) && !is_textual(&own) => Ok(e),
             _ if own == *wanted || own == DataType::Null => Ok(e),
             _ => Err(mismatch(&format!("{} = {}", display(wanted), display(&own)))),
         }
@@ -168,6 +183,16 @@ fn typed(e: Expr, schema: &DFSchemaRef) -> Result<Transformed<Expr>> {
             None => Transformed::no(Expr::InList(i)),
         },
         Expr::Case(c) => case(c, &wanted, &one)?,
+        Expr::ScalarFunction(f) if ALIKE.contains(&f.func.name()) => {
+            let first = f.args.iter().map(type_of).find(|t| !matches!(t, DataType::Utf8 | DataType::Null));
+            match first {
+                Some(t) if !is_textual(&t) && f.args.iter().any(is_text) => {
+                    let args = f.args.into_iter().map(|e| if is_text(&e) { cast(e, t.clone()) } else { e });
+                    Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: f.func, args: args.collect() }))
+                }
+                _ => Transformed::no(Expr::ScalarFunction(f)),
+            }
+        }
         Expr::WindowFunction(f) => window(f, &type_of)?,
         other => Transformed::no(other),
     })

@@ -88,6 +88,8 @@ impl Batch {
         let mut config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(false);
         config.options_mut().sql_parser.map_string_types_to_utf8view = false;
         config.options_mut().optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+        // Filters on the range of a join's keys fail on nested ones, and our scans make no use of them.
+        config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
         // DataFusion itself loses track of which columns of nested UNIONs may be NULL, and then refuses.
         config.options_mut().execution.skip_physical_aggregate_schema_check = true;
         let threads = threads.max(1);
@@ -129,10 +131,7 @@ impl Batch {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
         })?;
         let plan = nested::sort_by_bytes(distinct_as_groups(plan)?).map_err(bind_error)?;
-        let mut state = self.context.state();
-        if nested::joins_by_nested(&plan).map_err(bind_error)? {
-            state.config_mut().options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
-        }
+        let state = self.context.state();
         let plan = state.optimize(&plan).map_err(bind_error)?;
         state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
     }

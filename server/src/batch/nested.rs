@@ -8,44 +8,53 @@ use arrow::array::{Array, BinaryArray};
 use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, Result, ScalarValue, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, SortExpr,
-    Volatility,
+    Aggregate, ColumnarValue, Expr, ExprSchemable, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, SortExpr, Volatility,
 };
 
-/// Sorts by bytes where `plan` sorts by nested values.
+/// Sorts by bytes where `plan` sorts by nested values, also within aggregates.
 pub(super) fn sort_by_bytes(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let done = plan.transform_up_with_subqueries(|node| {
-        let LogicalPlan::Sort(mut sort) = node else { return Ok(Transformed::no(node)) };
-        let mut changed = false;
-        for key in &mut sort.expr {
-            if key.expr.get_type(sort.input.schema())?.is_nested() {
-                changed = true;
-                let bytes = ScalarUDF::new_from_impl(Bytes { signature: Signature::any(1, Volatility::Immutable) });
-                let SortExpr { expr, asc, nulls_first } = key.clone();
-                *key = SortExpr { expr: bytes.call(vec![expr]), asc, nulls_first };
-            }
+    let done = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Sort(mut sort) => {
+            let changed = by_bytes(&mut sort.expr, sort.input.schema())?;
+            Ok(Transformed::new_transformed(LogicalPlan::Sort(sort), changed))
         }
-        Ok(if changed { Transformed::yes(LogicalPlan::Sort(sort)) } else { Transformed::no(LogicalPlan::Sort(sort)) })
+        LogicalPlan::Aggregate(a) => {
+            let mut changed = false;
+            let mut calls = Vec::with_capacity(a.aggr_expr.len());
+            for e in &a.aggr_expr {
+                let call = e.clone().transform(|e| {
+                    let Expr::AggregateFunction(mut f) = e else { return Ok(Transformed::no(e)) };
+                    let sorted = by_bytes(&mut f.params.order_by, a.input.schema())?;
+                    Ok(Transformed::new_transformed(Expr::AggregateFunction(f), sorted))
+                })?;
+                changed |= call.transformed;
+                calls.push(if call.transformed { call.data.alias(e.schema_name().to_string()) } else { call.data });
+            }
+            if !changed {
+                return Ok(Transformed::no(LogicalPlan::Aggregate(a)));
+            }
+            Ok(Transformed::yes(LogicalPlan::Aggregate(Aggregate::try_new(a.input, a.group_expr, calls)?)))
+        }
+        other => Ok(Transformed::no(other)),
     })?;
     Ok(done.data)
 }
 
-/// Whether `plan` joins by nested values. (DataFusion's filters on the range of a join's keys compare
-/// them like its top-n.)
-pub(super) fn joins_by_nested(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Join(j) = node {
-            for (left, _) in &j.on {
-                found |= left.get_type(j.left.schema())?.is_nested();
-            }
+fn by_bytes(keys: &mut [SortExpr], schema: &DFSchema) -> Result<bool> {
+    let mut changed = false;
+    for key in keys {
+        if key.expr.get_type(schema)?.is_nested() {
+            changed = true;
+            let bytes = ScalarUDF::new_from_impl(Bytes { signature: Signature::any(1, Volatility::Immutable) });
+            let SortExpr { expr, asc, nulls_first } = key.clone();
+            *key = SortExpr { expr: bytes.call(vec![expr]), asc, nulls_first };
         }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(found)
+    }
+    Ok(changed)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -204,6 +204,7 @@ fn guard_function(f: ScalarFunction, schema: &DFSchemaRef, errors: &ErrorCounter
         INFALLIBLE.contains(&name)
             || crate::bind::json::INFALLIBLE.contains(&name)
             || super::nested::NAMES.contains(&name)
+            || crate::bind::any::is_any(name)
     };
     if is_guard || infallible(f.func.name()) {
         return Ok(Transformed::no(Expr::ScalarFunction(f)));
