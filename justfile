@@ -40,6 +40,10 @@ tour:
 bench *ARGS:
     cargo run --release -p spate-benches --bin foundation -- {{ARGS}}
 
+# The Nexmark queries against DataFusion in batch, with their answers checked; a release build.
+bench-nexmark *ARGS:
+    cargo run --release --bin spate -- bench nexmark {{ARGS}}
+
 # 10,000 random queries, then the whole test suite again and again, until it fails or N rounds are over.
 soak N="20":
     SPATE_SEEDS=10000 cargo test --workspace --test suites random::
