@@ -259,7 +259,7 @@ impl Operator for GroupTopN {
                 }
                 if self.spec.append_only_input {
                     // Nothing behind the last of the first rows will ever come out.
-                    let last = new.last().map_or(&prefix[..], |l| l.0);
+                    let last = new.last().map_or(prefix, |l| l.0);
                     let mut after = rows.scan_from(last).skip_while(|(k, _)| *k == last && !new.is_empty());
                     if let Some((key, _)) = after.next().filter(|(k, _)| k.starts_with(prefix)) {
                         forget.push((key.into(), prefix));
