@@ -131,17 +131,9 @@ impl Batch {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
         })?;
         let plan = nested::sort_by_bytes(distinct_as_groups(plan)?).map_err(bind_error)?;
-        let mut state = self.context.state();
+        let state = self.context.state();
         let plan = state.optimize(&plan).map_err(bind_error)?;
-        match state.query_planner().create_physical_plan(&plan, &state).await {
-            // DataFusion 55.2 sometimes loses the order of what it merges from several partitions, where
-            // a condition makes a sorted column constant, and sees it itself.
-            Err(e) if e.to_string().contains("does not satisfy order requirements") => {
-                state.config_mut().options_mut().execution.target_partitions = 1;
-                state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
-            }
-            planned => planned.map_err(bind_error),
-        }
+        state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
     }
 
     /// Runs a physical plan, on the batch side's own threads. Whoever drops the stream does not wait:

@@ -9,7 +9,7 @@ use spate_sql_tests::random::query;
 /// Seeds that share engines and changes.
 const TOGETHER: u64 = 20;
 const STATEMENTS: usize = 14;
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 100;
 
 fn seeds() -> Vec<u64> {
     let text = std::env::var("SPATE_SEEDS").unwrap_or_default();
