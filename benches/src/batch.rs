@@ -8,11 +8,11 @@ use arrow::datatypes::{Int64Type, Schema};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{JsonReadOptions, ParquetReadOptions, SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use spate_engine::types::SpateError;
 use tokio::runtime::Runtime;
 
-use crate::checksum::{Checksum, Summing};
+use crate::checksum::{self, Checksum};
 
 /// A context with `threads` partitions over these Parquet files, by name.
 ///
@@ -23,10 +23,18 @@ pub fn context(runtime: &Runtime, threads: usize, files: &[(&str, &Path)]) -> Re
     config.options_mut().execution.parquet.schema_force_view_types = false;
     let context = SessionContext::new_with_config(config);
     for (name, path) in files {
-        let path = path.to_string_lossy().into_owned();
-        runtime.block_on(context.register_parquet(*name, path, ParquetReadOptions::default()))?;
+        read_parquet(runtime, &context, name, path)?;
     }
     Ok(context)
+}
+
+/// A Parquet file as a table.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_parquet(runtime: &Runtime, context: &SessionContext, table: &str, path: &Path) -> Result<()> {
+    let path = path.to_string_lossy().into_owned();
+    runtime.block_on(context.register_parquet(table, path, ParquetReadOptions::default()))
 }
 
 /// A context over the files `TABLE.parquet` of a folder, as DataFusion reads them by default, or
@@ -43,27 +51,17 @@ pub fn context_over(
 ) -> spate_engine::types::Result<SessionContext> {
     let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(threads));
     for name in tables {
-        let path = |ending: &str| dir.join(format!("{name}.{ending}")).to_string_lossy().into_owned();
-        let registered = match json {
+        match json {
             Some(schema) => {
                 let schema = schema(name);
-                let options = JsonReadOptions::default().schema(&schema);
-                runtime.block_on(context.register_json(*name, path("json"), options))
+                let path = dir.join(format!("{name}.json")).to_string_lossy().into_owned();
+                runtime.block_on(context.register_json(*name, path, JsonReadOptions::default().schema(&schema)))
             }
-            None => runtime.block_on(context.register_parquet(*name, path("parquet"), ParquetReadOptions::default())),
-        };
-        registered.map_err(failed)?;
+            None => read_parquet(runtime, &context, name, &dir.join(format!("{name}.parquet"))),
+        }
+        .map_err(failed)?;
     }
     Ok(context)
-}
-
-/// The table `side_input` of a file.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn side_input(runtime: &Runtime, context: &SessionContext, file: &Path) -> spate_engine::types::Result<()> {
-    let path = file.to_string_lossy().into_owned();
-    runtime.block_on(context.register_parquet("side_input", path, ParquetReadOptions::default())).map_err(failed)
 }
 
 /// The single number that a query gives.
@@ -87,17 +85,14 @@ pub fn checksum(
     sql: &str,
     schema: &Schema,
 ) -> spate_engine::types::Result<Checksum> {
-    let mut sum = Summing::new(schema)?;
     runtime.block_on(async {
-        let mut rows = context.sql(sql).await.map_err(failed)?.execute_stream().await.map_err(failed)?;
-        while let Some(batch) = rows.next().await {
-            sum.add(&batch.map_err(failed)?)?;
-        }
-        Ok(sum.total())
+        let rows = context.sql(sql).await.map_err(failed)?.execute_stream().await.map_err(failed)?;
+        checksum::of(schema, rows.map_err(failed)).await
     })
 }
 
-fn failed(e: DataFusionError) -> SpateError {
+/// An error of the batch side as one of ours.
+pub fn failed(e: DataFusionError) -> SpateError {
     SpateError::internal(e.to_string()).context("DataFusion in batch")
 }
 

@@ -6,6 +6,7 @@ use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Schema};
 use arrow::row::{RowConverter, SortField};
+use futures::{Stream, TryStreamExt};
 use spate_engine::types::{Result, SpateError};
 
 /// Rows of a bag, and the sum of their hashes.
@@ -23,29 +24,31 @@ impl std::fmt::Display for Checksum {
     }
 }
 
+/// The checksum of the rows of a stream, cast to the types of `schema`.
+///
+/// # Errors
+/// The stream's, and other columns than those of `schema`.
+pub async fn of(schema: &Schema, rows: impl Stream<Item = Result<RecordBatch>>) -> Result<Checksum> {
+    let sum = Summing::new(schema)?;
+    let sum = rows.try_fold(sum, async |mut sum, batch| sum.add(&batch).map(|()| sum)).await?;
+    Ok(sum.total)
+}
+
 /// Takes in batches, each cast to the types of one schema.
-pub struct Summing {
+struct Summing {
     types: Vec<DataType>,
     rows: RowConverter,
     total: Checksum,
 }
 
 impl Summing {
-    /// For rows of `schema`.
-    ///
-    /// # Errors
-    /// A type that rows cannot be made of.
-    pub fn new(schema: &Schema) -> Result<Self> {
+    fn new(schema: &Schema) -> Result<Self> {
         let types: Vec<DataType> = schema.fields().iter().map(|f| f.data_type().clone()).collect();
         let rows = RowConverter::new(types.iter().cloned().map(SortField::new).collect())?;
         Ok(Self { types, rows, total: Checksum::default() })
     }
 
-    /// Adds a batch.
-    ///
-    /// # Errors
-    /// Another number of columns, values that cannot be cast.
-    pub fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         if batch.num_columns() != self.types.len() {
             return Err(SpateError::internal(format!("{} columns, not {}", batch.num_columns(), self.types.len())));
         }
@@ -58,11 +61,6 @@ impl Summing {
         }
         self.total.rows += batch.num_rows() as u64;
         Ok(())
-    }
-
-    /// Of all batches so far.
-    pub fn total(&self) -> Checksum {
-        self.total
     }
 }
 
@@ -96,7 +94,7 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("k", k), ("s", s)]).unwrap();
         let mut sum = Summing::new(&batch.schema()).unwrap();
         sum.add(&batch).unwrap();
-        sum.total()
+        sum.total
     }
 
     #[test]
@@ -114,7 +112,7 @@ mod tests {
             let batch = RecordBatch::try_from_iter([("v", Arc::new(Float64Array::from(vec![v])) as ArrayRef)]).unwrap();
             let mut sum = Summing::new(&batch.schema()).unwrap();
             sum.add(&batch).unwrap();
-            sum.total()
+            sum.total
         };
         assert_eq!(of(0.1 + 0.2), of(0.3));
         assert_ne!(of(0.3), of(0.300_000_1));

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion::prelude::SessionContext;
-use spate_engine::connector::generate::{Format, generate_nexmark};
+use spate_engine::connector::generate::Format;
 use spate_engine::types::{Result, SpateError};
 use spate_server::{EngineConfig, Session};
 use tokio::runtime::Runtime;
 
+use crate::batch::failed;
 use crate::checksum::Checksum;
 use crate::{batch, cpu_time, data, forget_peak, now, peak_bytes, stream};
 
@@ -90,9 +91,16 @@ impl Measured {
 struct Query {
     name: &'static str,
     sql: &'static str,
-    /// In DataFusion's own words, where these differ.
+    /// In DataFusion's own words, where it lacks a function.
     batch: Option<&'static str>,
     reads: &'static [&'static str],
+}
+
+impl Query {
+    /// For DataFusion, whose patterns of dates are others.
+    fn for_batch(&self) -> String {
+        self.batch.unwrap_or(self.sql).replace("'YYYY-MM-DD'", "'%Y-%m-%d'").replace("'HH24:MI'", "'%H:%M'")
+    }
 }
 
 macro_rules! standard {
@@ -129,9 +137,9 @@ const QUERIES: &[Query] = &[
     query!("q12", "q12", ["bid"], own),
     query!("q13", "q13", ["bid"], own),
     query!("q14", "q14", ["bid"]),
-    query!("q15", "q15", ["bid"], own),
-    query!("q16", "q16", ["bid"], own),
-    query!("q17", "q17", ["bid"], own),
+    query!("q15", "q15", ["bid"]),
+    query!("q16", "q16", ["bid"]),
+    query!("q17", "q17", ["bid"]),
     query!("q18", "q18", ["bid"]),
     query!("q19", "q19", ["bid"]),
     query!("q20", "q20", ["bid", "auction"]),
@@ -145,9 +153,6 @@ pub fn names() -> Vec<&'static str> {
 }
 
 const TABLES: &[&str] = &["person", "auction", "bid"];
-const SIDE_ROWS: i64 = 10_000;
-/// The side input of q13, which is bounded.
-const SIDE: &str = "side_input.parquet";
 
 struct Bench<'a> {
     options: &'a Options,
@@ -171,10 +176,14 @@ pub fn run(runtime: &Runtime, options: &Options, done: &mut dyn FnMut(&Measured)
     if queries.is_empty() {
         queries.extend(QUERIES);
     }
-    let files = files(options)?;
+    let format = match options.input {
+        Input::Json => Format::Json,
+        Input::Parquet | Input::Generator => Format::Parquet,
+    };
+    let files = data::nexmark(&options.dir, options.events, format)?;
     let json: Option<&dyn Fn(&str) -> Schema> = (options.input == Input::Json).then_some(&schema);
     let batch = batch::context_over(runtime, options.parallelism, &files, TABLES, json)?;
-    batch::side_input(runtime, &batch, &files.join(SIDE))?;
+    batch::read_parquet(runtime, &batch, "side_input", &files.join(data::SIDE_INPUT)).map_err(failed)?;
     let bench = Bench { options, runtime, files, batch };
     let mut all = Vec::new();
     for query in queries {
@@ -185,32 +194,15 @@ pub fn run(runtime: &Runtime, options: &Options, done: &mut dyn FnMut(&Measured)
     Ok(all)
 }
 
-/// The files, made if they are not there.
-fn files(options: &Options) -> Result<PathBuf> {
-    let (format, kind) = match options.input {
-        Input::Json => (Format::Json, "json"),
-        Input::Parquet | Input::Generator => (Format::Parquet, "parquet"),
-    };
-    let out = options.dir.join(format!("nexmark-{}-{kind}", options.events));
-    // Written last.
-    let whole = out.join(".complete");
-    if !whole.exists() {
-        generate_nexmark(&out, options.events, format, 0, &mut |_, _| std::ops::ControlFlow::Continue(()))?;
-        data::side_input(&out.join(SIDE), SIDE_ROWS)?;
-        std::fs::write(whole, [])?;
-    }
-    Ok(out)
-}
-
 impl Bench<'_> {
     fn measure(&self, query: &Query) -> Result<Measured> {
-        let batch_sql = query.batch.unwrap_or(query.sql);
+        let batch_sql = query.for_batch();
         let runs = self.options.runs.max(1);
         let (mut batch, mut batch_cpu, mut sink, mut sink_cpu) = (vec![], vec![], vec![], vec![]);
         let (mut rows_out, mut peak) = (0, 0);
         for _ in 0..runs {
             let (start, cpu) = (now(), cpu_time());
-            rows_out = batch::count_rows(self.runtime, &self.batch, batch_sql).map_err(failed)?;
+            rows_out = batch::count_rows(self.runtime, &self.batch, &batch_sql).map_err(failed)?;
             batch.push(start.elapsed());
             batch_cpu.push(cpu_time() - cpu);
 
@@ -264,8 +256,8 @@ impl Bench<'_> {
         if kept.rows != rows {
             return wrong("DataFusion", Checksum { rows, ..kept });
         }
-        if query.batch.is_none() && !ties {
-            let alone = batch::checksum(self.runtime, &self.batch, query.sql, &schema)?;
+        if !ties {
+            let alone = batch::checksum(self.runtime, &self.batch, &query.for_batch(), &schema)?;
             if kept != alone {
                 return wrong("DataFusion", alone);
             }
@@ -282,7 +274,7 @@ impl Bench<'_> {
             run(&self.source(table))?;
         }
         if query.sql.contains("side_input") {
-            let path = self.files.join(SIDE).display().to_string().replace('\'', "''");
+            let path = self.files.join(data::SIDE_INPUT).display().to_string().replace('\'', "''");
             run(&format!("CREATE SOURCE side_input WITH (connector = 'file', path = '{path}')"))?;
         }
         Ok((engine, session))
@@ -369,10 +361,6 @@ fn schema(table: &str) -> Schema {
 fn middle(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn failed(e: datafusion::error::DataFusionError) -> SpateError {
-    SpateError::internal(e.to_string()).context("DataFusion in batch")
 }
 
 /// Geometric mean of the ratios; 0 of none.

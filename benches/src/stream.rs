@@ -9,7 +9,7 @@ use spate_engine::types::{Result, SpateError};
 use spate_server::{Engine, EngineConfig, Outcome, Session};
 use tokio::runtime::Runtime;
 
-use crate::checksum::{Checksum, Summing};
+use crate::checksum::{self, Checksum};
 
 /// An engine with sources over these files, by name.
 ///
@@ -61,14 +61,9 @@ pub fn number(runtime: &Runtime, session: &mut Session, sql: &str) -> Result<i64
 /// When it fails or gives no rows.
 pub fn checksum(runtime: &Runtime, session: &mut Session, sql: &str) -> Result<(SchemaRef, Checksum)> {
     match runtime.block_on(session.execute(sql))? {
-        Outcome::Rows(mut rows) => {
-            let mut sum = Summing::new(&rows.schema)?;
-            runtime.block_on(async {
-                while let Some(batch) = rows.stream.try_next().await? {
-                    sum.add(&batch)?;
-                }
-                Ok((rows.schema, sum.total()))
-            })
+        Outcome::Rows(rows) => {
+            let sum = runtime.block_on(checksum::of(&rows.schema, rows.stream))?;
+            Ok((rows.schema, sum))
         }
         Outcome::Done(_) => Err(SpateError::internal("no rows")),
     }

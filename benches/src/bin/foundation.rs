@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use spate_benches::queries::{FREED, GROUP_BY, Q1, Q4, Q5, Q9};
 use spate_benches::{batch, cpu_time, data, median, now, resident_bytes, stream};
+use spate_engine::connector::generate::Format;
 use spate_engine::exchange::HandOver;
 use spate_server::EngineConfig;
 use tokio::runtime::Runtime;
@@ -84,7 +85,7 @@ fn latency(runtime: &Runtime) -> Result<()> {
 
 fn files(dir: &Path, events: u64) -> Result<(PathBuf, PathBuf)> {
     println!("data: {events} Nexmark events and 10 M keyed rows under {}", dir.display());
-    Ok((data::nexmark(dir, events)?, data::keyed(dir, 10_000_000, 1_000_000)?))
+    Ok((data::nexmark(dir, events, Format::Parquet)?, data::keyed(dir, 10_000_000, 1_000_000)?))
 }
 
 /// q1 and a GROUP BY of a million keys, against batch.

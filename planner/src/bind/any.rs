@@ -11,57 +11,44 @@ use arrow::datatypes::{DataType, Field};
 use datafusion_common::{Result, exec_err, plan_err};
 use datafusion_expr::type_coercion::binary::comparison_coercion;
 use datafusion_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
-use datafusion_sql::sqlparser::ast::{self, BinaryOperator as Op, Expr};
+use datafusion_sql::sqlparser::ast::{BinaryOperator as Op, Expr};
 use spate_engine::types::error::{ErrorKind, SpateError};
 
 use super::families::apart;
+use super::rewrite::call;
 use crate::sql::types::display;
 
 /// The functions, by operator.
-const FUNCTIONS: [(Op, &str, &str); 6] = [
-    (Op::Eq, "=", "any_equal"),
-    (Op::NotEq, "<>", "any_not_equal"),
-    (Op::Lt, "<", "any_less"),
-    (Op::LtEq, "<=", "any_less_or_equal"),
-    (Op::Gt, ">", "any_greater"),
-    (Op::GtEq, ">=", "any_greater_or_equal"),
+const FUNCTIONS: [(Op, &str); 6] = [
+    (Op::Eq, "any_equal"),
+    (Op::NotEq, "any_not_equal"),
+    (Op::Lt, "any_less"),
+    (Op::LtEq, "any_less_or_equal"),
+    (Op::Gt, "any_greater"),
+    (Op::GtEq, "any_greater_or_equal"),
 ];
 
 /// Whether a function is one of these; they do not fail.
 pub(crate) fn is_any(name: &str) -> bool {
-    FUNCTIONS.iter().any(|f| f.2 == name)
+    FUNCTIONS.iter().any(|f| f.1 == name)
 }
 
 pub(super) fn functions() -> impl Iterator<Item = (&'static str, Arc<ScalarUDF>)> {
     let signature = Signature::user_defined(Volatility::Immutable);
     FUNCTIONS.iter().enumerate().map(move |(i, f)| {
-        (f.2, Arc::new(ScalarUDF::new_from_impl(AnyOf { function: i, signature: signature.clone() })))
+        (f.1, Arc::new(ScalarUDF::new_from_impl(AnyOf { function: i, signature: signature.clone() })))
     })
 }
 
 /// `left op ANY (right)` as a call, if the operator is a comparison.
 pub(super) fn any(left: &Expr, op: &Op, right: &Expr) -> Option<Expr> {
-    let (_, _, name) = FUNCTIONS.iter().find(|f| f.0 == *op)?;
-    let arg = |e: &Expr| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone()));
-    Some(Expr::Function(ast::Function {
-        name: ast::ObjectName::from(vec![ast::Ident::new(*name)]),
-        uses_odbc_syntax: false,
-        parameters: ast::FunctionArguments::None,
-        args: ast::FunctionArguments::List(ast::FunctionArgumentList {
-            duplicate_treatment: None,
-            args: vec![arg(left), arg(right)],
-            clauses: vec![],
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    }))
+    let (_, name) = FUNCTIONS.iter().find(|f| f.0 == *op)?;
+    Some(call(name, vec![left.clone(), right.clone()]))
 }
 
-/// `left op ALL (right)`.
-pub(super) fn all(left: &Expr, op: &Op, right: &Expr) -> Option<Expr> {
-    let opposite = match op {
+/// The comparison that holds where `op` does not.
+pub(super) fn opposite(op: &Op) -> Option<Op> {
+    Some(match op {
         Op::Eq => Op::NotEq,
         Op::NotEq => Op::Eq,
         Op::Lt => Op::GtEq,
@@ -69,9 +56,7 @@ pub(super) fn all(left: &Expr, op: &Op, right: &Expr) -> Option<Expr> {
         Op::Gt => Op::LtEq,
         Op::GtEq => Op::Lt,
         _ => return None,
-    };
-    let not = Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: Box::new(any(left, &opposite, right)?) };
-    Some(Expr::Nested(Box::new(not)))
+    })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -82,17 +67,17 @@ struct AnyOf {
 }
 
 impl AnyOf {
-    fn symbol(&self) -> &'static str {
-        FUNCTIONS[self.function].1
+    fn op(&self) -> &'static Op {
+        &FUNCTIONS[self.function].0
     }
 
     fn holds(&self, order: Ordering) -> bool {
-        match self.symbol() {
-            "=" => order.is_eq(),
-            "<>" => order.is_ne(),
-            "<" => order.is_lt(),
-            "<=" => order.is_le(),
-            ">" => order.is_gt(),
+        match self.op() {
+            Op::Eq => order.is_eq(),
+            Op::NotEq => order.is_ne(),
+            Op::Lt => order.is_lt(),
+            Op::LtEq => order.is_le(),
+            Op::Gt => order.is_gt(),
             _ => order.is_ge(),
         }
     }
@@ -100,7 +85,7 @@ impl AnyOf {
 
 impl ScalarUDFImpl for AnyOf {
     fn name(&self) -> &str {
-        FUNCTIONS[self.function].2
+        FUNCTIONS[self.function].1
     }
 
     fn signature(&self) -> &Signature {
@@ -134,7 +119,7 @@ impl ScalarUDFImpl for AnyOf {
             (a, b) => comparison_coercion(a, b),
         };
         let Some(common) = common else {
-            let what = format!("operator does not exist: {} {} {}", display(left), self.symbol(), display(&element));
+            let what = format!("operator does not exist: {} {} {}", display(left), self.op(), display(&element));
             return Err(SpateError::new(ErrorKind::Type, what)
                 .with_hint("cast one side to the type of the other")
                 .into());

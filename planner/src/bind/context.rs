@@ -210,6 +210,15 @@ impl ContextProvider for Context<'_> {
     }
 }
 
+/// Whether there is a function of this name.
+pub(super) fn is_function(name: &str) -> bool {
+    let f = &*FUNCTIONS;
+    f.scalar.contains_key(name)
+        || f.higher_order.contains_key(name)
+        || f.aggregate.contains_key(name)
+        || f.window.contains_key(name)
+}
+
 /// Names of all functions, sorted, for suggestions.
 pub(super) fn function_names() -> Vec<&'static str> {
     let mut names: Vec<&'static str> = FUNCTIONS

@@ -42,7 +42,7 @@ impl VisitorMut for Rewriter {
 fn rewritten(e: &Expr, continuous: bool) -> Result<Option<Expr>> {
     Ok(match e {
         Expr::AtTimeZone { timestamp, time_zone } => {
-            Some(call(TIMEZONE, [time_zone.as_ref().clone(), timestamp.as_ref().clone()])?)
+            Some(call(TIMEZONE, vec![time_zone.as_ref().clone(), timestamp.as_ref().clone()]))
         }
         Expr::Interval(i) => match text_literal(&i.value).and_then(spelled_out) {
             Some(text) => {
@@ -55,12 +55,11 @@ fn rewritten(e: &Expr, continuous: bool) -> Result<Option<Expr>> {
         Expr::CompoundFieldAccess { root, access_chain } if !matches!(**root, Expr::Identifier(_)) => {
             Some(field_access(root, access_chain)?)
         }
-        Expr::Function(f) if is_named(f, "to_timestamp") => match arguments(f) {
-            Some([text, pattern]) => Some(call(TO_TIMESTAMP, [text, pattern])?),
-            None => None,
-        },
+        Expr::Function(f) if is_named(f, "to_timestamp") => {
+            arguments(f).map(|[text, pattern]| call(TO_TIMESTAMP, vec![text, pattern]))
+        }
         Expr::Function(f) if (is_named(f, "jsonb_agg") || is_named(f, "json_agg")) && f.over.is_none() => {
-            array_of_json(f)?
+            array_of_json(f)
         }
         // Their escapes are read already.
         Expr::Value(v) => match &v.value {
@@ -70,7 +69,7 @@ fn rewritten(e: &Expr, continuous: bool) -> Result<Option<Expr>> {
             _ => None,
         },
         // DataFusion reads the elements as if nothing stood around them: no outer column, no subquery's.
-        Expr::Array(ast::Array { elem, .. }) if !elem.is_empty() => Some(make_array(elem)?),
+        Expr::Array(ast::Array { elem, .. }) if !elem.is_empty() => Some(call("make_array", elem.clone())),
         // `ROW(a, b)` is `(a, b)`.
         Expr::Function(f) if is_named(f, "row") && f.over.is_none() && f.filter.is_none() => {
             all_arguments(f).filter(|all| !all.is_empty()).map(Expr::Tuple)
@@ -103,7 +102,7 @@ fn field_access(root: &Expr, chain: &[AccessExpr]) -> Result<Expr> {
         e = match access {
             AccessExpr::Dot(Expr::Identifier(field)) => {
                 let name = Expr::Value(Value::SingleQuotedString(crate::sql::fold(field)).into());
-                call("get_field", [e, name])?
+                call("get_field", vec![e, name])
             }
             other => Expr::CompoundFieldAccess { root: Box::new(e), access_chain: vec![other.clone()] },
         };
@@ -127,32 +126,34 @@ fn is_named(f: &ast::Function, name: &str) -> bool {
 }
 
 /// `jsonb_agg(x …)` as `jsonb_of_list(array_agg(to_jsonb(x) …))`; `None` if it has not one argument.
-fn array_of_json(f: &ast::Function) -> Result<Option<Expr>> {
+fn array_of_json(f: &ast::Function) -> Option<Expr> {
     let mut list = f.clone();
     list.name = ast::ObjectName::from(vec![ast::Ident::new("array_agg")]);
-    let ast::FunctionArguments::List(args) = &mut list.args else { return Ok(None) };
+    let ast::FunctionArguments::List(args) = &mut list.args else { return None };
     let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(value))] = args.args.as_mut_slice() else {
-        return Ok(None);
+        return None;
     };
-    *value = call1("to_jsonb", value.clone())?;
-    Ok(Some(call1(super::json::OF_LIST, Expr::Function(list))?))
+    *value = call("to_jsonb", vec![value.clone()]);
+    Some(call(super::json::OF_LIST, vec![Expr::Function(list)]))
 }
 
-fn make_array(elements: &[Expr]) -> Result<Expr> {
-    let mut e = parse_expr("make_array(NULL)")?;
-    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) = &mut e {
-        let arg = |e: &Expr| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e.clone()));
-        list.args = elements.iter().map(arg).collect();
-    }
-    Ok(e)
-}
-
-fn call1(name: &str, arg: Expr) -> Result<Expr> {
-    let mut e = parse_expr(&format!("{name}(NULL)"))?;
-    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) = &mut e {
-        list.args = vec![ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg))];
-    }
-    Ok(e)
+/// A call of a function.
+pub(super) fn call(name: &str, args: Vec<Expr>) -> Expr {
+    let args = args.into_iter().map(|e| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(e))).collect();
+    Expr::Function(ast::Function {
+        name: ast::ObjectName::from(vec![ast::Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: ast::FunctionArguments::None,
+        args: ast::FunctionArguments::List(ast::FunctionArgumentList {
+            duplicate_treatment: None,
+            args,
+            clauses: vec![],
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
 }
 
 fn has_no_arguments(f: &ast::Function) -> bool {
@@ -170,14 +171,4 @@ fn all_arguments(f: &ast::Function) -> Option<Vec<Expr>> {
         _ => None,
     };
     list.args.iter().map(plain).collect()
-}
-
-fn call(name: &str, args: [Expr; 2]) -> Result<Expr> {
-    let mut e = parse_expr(&format!("{name}(NULL, NULL)"))?;
-    if let Expr::Function(ast::Function { args: ast::FunctionArguments::List(list), .. }) = &mut e {
-        for (slot, arg) in list.args.iter_mut().zip(args) {
-            *slot = ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg));
-        }
-    }
-    Ok(e)
 }

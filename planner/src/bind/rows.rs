@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use datafusion_sql::sqlparser::ast::{self, BinaryOperator as Op, Expr, Spanned, Visit, Visitor};
 use spate_engine::types::error::{ErrorKind, Result, SpateError};
 
+use super::any::{any, opposite};
 use super::check::at_span;
 use crate::sql::parse_query;
 
@@ -80,7 +81,7 @@ pub(super) fn compared(e: &Expr, stable: bool) -> Result<Option<Expr>> {
                 let left = Box::new(made(x));
                 Some(Expr::AnyOp { left, compare_op: compare_op.clone(), right, is_some: *is_some })
             }
-            (None, None) => super::any::any(left, compare_op, right),
+            (None, None) => any(left, compare_op, right),
             _ => None,
         },
         Expr::AllOp { left, compare_op, right } => match (row(left), subquery(right)) {
@@ -89,7 +90,7 @@ pub(super) fn compared(e: &Expr, stable: bool) -> Result<Option<Expr>> {
                 let right = Box::new(Expr::Subquery(Box::new(as_rows(s, x.len())?)));
                 Some(Expr::AllOp { left: Box::new(made(x)), compare_op: compare_op.clone(), right })
             }
-            (None, None) => super::any::all(left, compare_op, right),
+            (None, None) => opposite(compare_op).and_then(|op| any(left, &op, right)).map(|any| negate(any, true)),
             _ => None,
         },
         _ => None,

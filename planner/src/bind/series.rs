@@ -7,6 +7,8 @@ use datafusion_sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, SelectItem, TableFactor, VisitMut, VisitorMut,
 };
 
+use super::rewrite::call;
+
 /// Rewrites a query and all queries within it.
 pub(super) fn rewrite(query: &mut ast::Query) {
     let _ = query.visit(&mut Rewriter);
@@ -88,24 +90,6 @@ fn series(name: &ast::ObjectName, args: &[FunctionArg]) -> Option<Expr> {
 /// The function of `jsonb` that gives rows, and what its column is called.
 fn json_rows(name: &ast::ObjectName) -> Option<(&'static str, &'static str)> {
     super::json::GIVE_ROWS.iter().copied().find(|(f, _)| named(name, f))
-}
-
-fn call(name: &str, args: Vec<Expr>) -> Expr {
-    let args = args.into_iter().map(|e| FunctionArg::Unnamed(FunctionArgExpr::Expr(e))).collect();
-    Expr::Function(ast::Function {
-        name: ast::ObjectName::from(vec![ast::Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: ast::FunctionArguments::None,
-        args: ast::FunctionArguments::List(ast::FunctionArgumentList {
-            duplicate_treatment: None,
-            args,
-            clauses: vec![],
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: vec![],
-    })
 }
 
 /// `unnest` in FROM with names for its columns: those of the alias, else the alias itself for

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{DFSchema, DFSchemaRef, Result, ScalarValue, plan_err};
-use datafusion_expr::expr::{Between, BinaryExpr, Case, Cast, InList, ScalarFunction, TryCast, WindowFunction};
+use datafusion_expr::expr::{Between, BinaryExpr, Case, Cast, InList, TryCast, WindowFunction};
 use datafusion_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion_expr::utils::merge_schema;
 use datafusion_expr::{
@@ -109,13 +109,6 @@ fn mismatch(what: &str) -> datafusion_common::DataFusionError {
         .into()
 }
 
-/// Functions whose arguments are of one type.
-const ALIKE: [&str; 4] = ["coalesce", "greatest", "least", "nullif"];
-
-fn is_text(e: &Expr) -> bool {
-    matches!(e, Expr::Literal(ScalarValue::Utf8(Some(_)), _))
-}
-
 /// Gives literals in BETWEEN, IN lists and CASE their types; the plan is not coerced yet.
 pub(super) fn typed_literals(plan: LogicalPlan) -> Result<LogicalPlan> {
     let done = plan.transform_up_with_subqueries(|node| map(node, &typed))?;
@@ -183,16 +176,6 @@ fn typed(e: Expr, schema: &DFSchemaRef) -> Result<Transformed<Expr>> {
             None => Transformed::no(Expr::InList(i)),
         },
         Expr::Case(c) => case(c, &wanted, &one)?,
-        Expr::ScalarFunction(f) if ALIKE.contains(&f.func.name()) => {
-            let first = f.args.iter().map(type_of).find(|t| !matches!(t, DataType::Utf8 | DataType::Null));
-            match first {
-                Some(t) if !is_textual(&t) && f.args.iter().any(is_text) => {
-                    let args = f.args.into_iter().map(|e| if is_text(&e) { cast(e, t.clone()) } else { e });
-                    Transformed::yes(Expr::ScalarFunction(ScalarFunction { func: f.func, args: args.collect() }))
-                }
-                _ => Transformed::no(Expr::ScalarFunction(f)),
-            }
-        }
         Expr::WindowFunction(f) => window(f, &type_of)?,
         other => Transformed::no(other),
     })
