@@ -99,7 +99,10 @@ impl Engine {
                 match self.verify(&view).await {
                     // The epoch was let go meanwhile: take a newer one.
                     Err(e) if e.kind() == ErrorKind::NotFound && tries < 10 => tries += 1,
-                    other => break other?,
+                    // A view that differs names itself.
+                    Err(e) if e.message().contains(&format!("\"{}\"", view.name)) => return Err(e),
+                    Err(e) => return Err(e.context(format_args!("view \"{}\"", view.name))),
+                    Ok(done) => break done,
                 }
             };
             checked += usize::from(done);

@@ -354,12 +354,8 @@ impl SourceConnector for DatagenSource {
     fn splits(&self, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {
         let n = if in_order { 1 } else { parallelism.clamp(1, 256) };
         Ok((0..n)
-            .map(|i| Split {
-                id: Arc::from(format!("rows-{i}/{n}")),
-                start: 0,
-                end: self.rows,
-                detail: format!("{i}/{n}"),
-            })
+            .map(|i| (i, Arc::<str>::from(format!("rows-{i}/{n}"))))
+            .map(|(i, id)| Split { lane: id.clone(), id, start: 0, end: self.rows, detail: format!("{i}/{n}") })
             .collect())
     }
 

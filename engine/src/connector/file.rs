@@ -222,11 +222,13 @@ impl FileSource {
 
     fn splits_of(&self, path: &Path, in_order: bool, out: &mut Vec<Split>) -> Result<()> {
         let name = path.to_string_lossy();
+        let lane: Arc<str> = Arc::from(name.as_ref());
         let grows = self.watch && matches!(self.encoding, Encoding::Json | Encoding::Csv);
         let id = FileId::of(path, grows)?;
         let detail = id.detail()?;
         let split = |start: u64, end: Option<u64>, whole: bool| Split {
-            id: if whole { Arc::from(name.as_ref()) } else { Arc::from(format!("{name}#{start}")) },
+            id: if whole { lane.clone() } else { Arc::from(format!("{name}#{start}")) },
+            lane: lane.clone(),
             start,
             end,
             detail: detail.clone(),

@@ -56,6 +56,9 @@ pub type Options = BTreeMap<String, String>;
 pub struct Split {
     /// Unique and stable within the source (a file and byte range, a partition).
     pub id: Arc<str>,
+    /// What it is a part of (a file), whose splits are named in the order of their rows. A task reads
+    /// those it has of a lane in this order, and one to come does not hold the watermark back.
+    pub lane: Arc<str>,
     /// First offset.
     pub start: u64,
     /// First offset behind the split, where it is known.

@@ -394,12 +394,8 @@ impl SourceConnector for NexmarkSource {
     fn splits(&self, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {
         let n = if in_order { 1 } else { parallelism.clamp(1, 256) };
         Ok((0..n)
-            .map(|i| Split {
-                id: Arc::from(format!("{}-{i}/{n}", self.table.name())),
-                start: 0,
-                end: self.events,
-                detail: format!("{i}/{n}"),
-            })
+            .map(|i| (i, Arc::<str>::from(format!("{}-{i}/{n}", self.table.name()))))
+            .map(|(i, id)| Split { lane: id.clone(), id, start: 0, end: self.events, detail: format!("{i}/{n}") })
             .collect())
     }
 

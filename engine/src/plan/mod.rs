@@ -109,7 +109,7 @@ pub struct SourceSpec {
     pub projection: Vec<usize>,
     /// The declared watermark, over *output* columns.
     pub watermark: Option<WatermarkSpec>,
-    /// Whether the order of records within a file or partition matters, as with a watermark.
+    /// Whether the order of records within a file or partition matters.
     pub in_order: bool,
 }
 

@@ -64,6 +64,7 @@ impl SourceConnector for SimSource {
         }
         let split = |(i, rows): (usize, &RecordBatch)| Split {
             id: format!("s{i}").into(),
+            lane: format!("l{}", if self.rows.watch { i } else { i / 2 }).into(),
             start: 0,
             end: Some(rows.num_rows() as u64),
             detail: i.to_string(),

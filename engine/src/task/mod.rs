@@ -10,6 +10,8 @@ pub mod leaf;
 pub mod metrics;
 pub mod scan;
 pub mod source;
+#[cfg(test)]
+mod source_tests;
 pub mod ticks;
 
 pub use build::{JobContext, JobTasks, Limits, SnapshotEvery, build_job};

@@ -1,13 +1,13 @@
 //! The source leaf: reads the splits of a connector, cuts epochs at ticks, derives the
 //! watermark and drops late rows.
 //!
-//! The watermark of a split is the greatest event time seen in it, less the declared delay;
-//! a split that is not open yet holds it at −∞, one that has ended at +∞. The source-wide
+//! The watermark of a lane (a file, of which a task may read every nth part) is the greatest event
+//! time seen in it, less the declared delay; one not begun yet holds it at −∞, one that has ended at +∞. The source-wide
 //! watermark (all tasks) at the end of epoch e−1 judges which rows of e are late: it follows
 //! from the ranges and ticks of the epochs alone, so a replay judges the same way. With an idle
 //! timeout see [`super::idle`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -67,6 +67,15 @@ struct OpenSplit {
     reader: Option<Box<dyn SplitReader>>,
     max_time: Option<i64>,
     ended: bool,
+}
+
+/// Splits of one lane.
+#[derive(Default)]
+struct Lane {
+    /// Greatest event time seen in any of them.
+    max_time: Option<i64>,
+    /// One is open or waits.
+    goes_on: bool,
 }
 
 /// What a source leaf works with.
@@ -233,7 +242,7 @@ impl SourceLeaf {
             self.next_discovery = now + every;
         }
         let watch = self.ctx.connector.discover_every().is_some();
-        let splits = self.ctx.connector.splits(self.spec.in_order || self.spec.watermark.is_some(), self.tasks)?;
+        let splits = self.ctx.connector.splits(self.spec.in_order, self.tasks)?;
         for (i, s) in splits.into_iter().enumerate() {
             // A watching source hands splits out by name, since their number changes.
             let owner = if watch {
@@ -269,8 +278,11 @@ impl SourceLeaf {
     fn open_split(&mut self, split: Split) -> Result<()> {
         let reader = self.ctx.connector.open(&split, split.start, &self.spec.projection)?;
         let offset = split.start;
+        // The lane goes on where it stood.
+        let lane = self.open.iter().filter(|s| s.closed.split.lane == split.lane);
+        let max_time = lane.filter_map(|s| s.max_time).max();
         let closed = SplitState { split, offset, max_time: None, ended: false, moved_us: None };
-        self.open.push(OpenSplit { closed, reader: Some(reader), max_time: None, ended: false });
+        self.open.push(OpenSplit { closed, reader: Some(reader), max_time, ended: false });
         Ok(())
     }
 
@@ -626,7 +638,8 @@ impl SourceLeaf {
     /// tasks, of this source and of others, that are not idle.
     fn mark_anew(&mut self, now_us: i64, idle_us: i64, others: Option<Watermark>) -> Mark {
         let watch = self.ctx.connector.discover_every().is_some();
-        if !watch && !self.waiting.is_empty() {
+        let begun = |w: &Split| self.open.iter().any(|s| s.closed.split.lane == w.lane);
+        if !watch && !self.waiting.iter().all(begun) {
             return Mark { watermark: self.posted, idle: false };
         }
         let delay = self.spec.watermark.map_or(0, |w| w.delay_us);
@@ -664,18 +677,33 @@ impl SourceLeaf {
         }
         let Some(spec) = self.spec.watermark else { return WATERMARK_MIN };
         let watch = self.ctx.connector.discover_every().is_some();
-        if !watch && !self.waiting.is_empty() {
-            return WATERMARK_MIN;
-        }
-        // Of a watching source those splits count from which something was read: which others
-        // have been found by now depends on the time, and a replay comes later.
-        let began = |s: &&OpenSplit| s.closed.ended || s.closed.offset != s.closed.split.start;
-        let live = self.open.iter().filter(|s| if watch { began(s) } else { !s.ended });
+        let least = if watch {
+            // Those splits count from which something was read: which others have been found by
+            // now depends on the time, and a replay comes later.
+            let began = |s: &&OpenSplit| s.closed.ended || s.closed.offset != s.closed.split.start;
+            self.open.iter().filter(began).map(|s| s.max_time).min().unwrap_or(None)
+        } else {
+            let lanes = self.lanes().into_values();
+            match lanes.filter(|l| l.goes_on).map(|l| l.max_time).min() {
+                Some(least) => least,
+                None => return WATERMARK_MAX,
+            }
+        };
         // The watermark never goes back, also when a split that was found late is behind.
-        live.map(|s| s.max_time.map_or(WATERMARK_MIN, |t| t.saturating_sub(spec.delay_us)))
-            .min()
-            .unwrap_or(if watch { WATERMARK_MIN } else { WATERMARK_MAX })
-            .max(self.last_late_below)
+        least.map_or(WATERMARK_MIN, |t| t.saturating_sub(spec.delay_us)).max(self.last_late_below)
+    }
+
+    fn lanes(&self) -> BTreeMap<&str, Lane> {
+        let mut lanes: BTreeMap<&str, Lane> = BTreeMap::new();
+        for s in &self.open {
+            let lane = lanes.entry(&s.closed.split.lane).or_default();
+            lane.goes_on |= !s.ended;
+            lane.max_time = lane.max_time.max(s.max_time);
+        }
+        for w in &self.waiting {
+            lanes.entry(&w.lane).or_default().goes_on = true;
+        }
+        lanes
     }
 
     pub(super) fn state(&self) -> SourceState {

@@ -14,7 +14,8 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::provider_as_source;
-use datafusion::execution::context::{SessionConfig, SessionContext};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::{SessionConfig, SessionContext, SessionState};
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
@@ -49,6 +50,15 @@ const STOP_PAUSE: Duration = Duration::from_millis(10);
 
 fn runtime(threads: usize) -> Result<Arc<Runtime>> {
     Ok(Arc::new(crate::threads::builder().worker_threads(threads).thread_name("spate-batch").build()?))
+}
+
+/// DataFusion 55.2 leaves out a sort where a condition makes the column constant, loses sight of the condition
+/// on the way up through joins, and then refuses its own plan. Conditions that stay where they were
+/// written are seen.
+fn with_filters_left(state: SessionState) -> SessionState {
+    let mut rules = state.optimizers().to_vec();
+    rules.retain(|r| r.name() != "push_down_filter");
+    SessionStateBuilder::new_from_existing(state).with_optimizer_rules(rules).build()
 }
 
 /// The last to let go of threads does not wait for what they do.
@@ -131,9 +141,17 @@ impl Batch {
             provider_as_source(Arc::new(CteWorkTable::new(name, schema.clone())))
         })?;
         let plan = nested::sort_by_bytes(distinct_as_groups(plan)?).map_err(bind_error)?;
+        let planned = async |state: &SessionState| {
+            let optimized = state.optimize(&plan)?;
+            state.query_planner().create_physical_plan(&optimized, state).await
+        };
         let state = self.context.state();
-        let plan = state.optimize(&plan).map_err(bind_error)?;
-        state.query_planner().create_physical_plan(&plan, &state).await.map_err(bind_error)
+        match planned(&state).await {
+            Err(e) if e.to_string().contains("does not satisfy order requirements") => {
+                planned(&with_filters_left(state)).await.map_err(bind_error)
+            }
+            done => done.map_err(bind_error),
+        }
     }
 
     /// Runs a physical plan, on the batch side's own threads. Whoever drops the stream does not wait:
