@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod checksum;
 pub mod data;
+pub mod latency;
 pub mod nexmark;
 pub mod queries;
 pub mod stream;

@@ -8,4 +8,4 @@ pub mod session;
 pub mod threads;
 pub mod worker;
 
-pub use session::{CancelHandle, Engine, EngineConfig, Outcome, Progress, RowStream, Session};
+pub use session::{CancelHandle, Engine, EngineConfig, Outcome, Progress, RowStream, Session, SinkObserver};

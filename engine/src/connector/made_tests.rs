@@ -154,8 +154,9 @@ fn nexmark_splits_are_disjoint_and_replay() {
 struct Hand(Mutex<Duration>);
 
 impl Clock for Hand {
+    /// 1,000,000 s after 1970 when monotonic time is 0.
     fn now_us(&self) -> i64 {
-        0
+        1_000_000_000_000 + self.monotonic().as_micros() as i64
     }
     fn monotonic(&self) -> Duration {
         *self.0.lock()
@@ -180,6 +181,32 @@ fn rates_follow_the_clock() {
         assert!(matches!(r.poll(10_000, Some(400)).unwrap(), Polled::Batch { .. }));
         assert_eq!(r.offset(), 400);
     }
+}
+
+#[test]
+fn live_events_happen_by_the_clock() {
+    let clock = Arc::new(Hand(Mutex::new(Duration::from_secs(5))));
+    let options = [("connector", "nexmark"), ("table", "bid"), ("rate", "1000"), ("base_time", "now")];
+    let source = open_with(&options, None, clock.clone()).unwrap();
+    // They were going on when reading began.
+    *clock.0.lock() += Duration::from_millis(100);
+    let split = source.splits(false, 1).unwrap().remove(0);
+    let place = source.schema().index_of("date_time").unwrap();
+    let mut r = source.open(&split, 0, &[place]).unwrap();
+    let mut newest = |end: u64| {
+        let Polled::Batch { rows, .. } = r.poll(10_000, None).unwrap() else { panic!("no rows") };
+        assert_eq!(r.offset(), end);
+        rows.column(0).as_primitive::<TimestampMicrosecondType>().values().last().copied().unwrap()
+    };
+    assert_eq!(newest(100), 1_000_005_099_000);
+    *clock.0.lock() += Duration::from_millis(50);
+    assert_eq!(newest(150), 1_000_005_149_000);
+    // A task that comes back goes on from where time is.
+    let mut again = source.open(&split, 120, &[place]).unwrap();
+    again.poll(10_000, None).unwrap();
+    assert_eq!(again.offset(), 150);
+    let e = open(&[("connector", "nexmark"), ("table", "bid"), ("events", "5"), ("base_time", "now")], None);
+    assert!(e.err().unwrap().message().contains("with a rate only"));
 }
 
 #[test]

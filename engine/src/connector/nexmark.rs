@@ -320,6 +320,8 @@ pub(super) struct NexmarkSource {
     event_rate: u64,
     seed: u64,
     base_ms: u64,
+    /// When the first event happened, where events happen by the clock.
+    live: Option<i64>,
     clock: Arc<dyn Clock>,
 }
 
@@ -335,12 +337,25 @@ impl NexmarkSource {
         let table = NexmarkTable::ALL.into_iter().find(|t| t.name() == name).unwrap_or(NexmarkTable::Bid);
         let events = opts.integer("events", 0, MAX_EVENTS)?;
         let rate = opts.integer("rate", 1, 1_000_000_000)?;
+        let mut live = None;
         let base_ms = match opts.get("base_time") {
             None => BASE_TIME_MS,
+            Some("now") => {
+                // Events happen as time passes, from now on.
+                let us = clock.now_us();
+                live = Some(us);
+                if rate.is_none() && events.is_some() {
+                    return Err(opts.wrong("base_time", "can be 'now' with a rate only"));
+                }
+                u64::try_from(us / 1000).unwrap_or(BASE_TIME_MS)
+            }
             Some(t) => {
                 let us = scalar::timestamp_us(t).or_else(|| t.parse::<i64>().ok().and_then(|ms| ms.checked_mul(1000)));
                 us.and_then(|us| u64::try_from(us / 1000).ok()).filter(|ms| *ms < 1 << 48).ok_or_else(|| {
-                    opts.wrong("base_time", "must be a timestamp such as '2015-07-15 00:00:00', or ms since 1970")
+                    opts.wrong(
+                        "base_time",
+                        "must be a timestamp such as '2015-07-15 00:00:00', ms since 1970, or 'now'",
+                    )
                 })?
             }
         };
@@ -377,6 +392,7 @@ impl NexmarkSource {
             event_rate: rate.unwrap_or(RATE),
             seed: opts.integer("seed", 0, MAX_SEED)?.unwrap_or(0),
             base_ms,
+            live,
             clock,
         })
     }
@@ -408,7 +424,10 @@ impl SourceConnector for NexmarkSource {
         // The names may be declared in another case.
         let mut maker = Maker::new(self.table, &columns, self.seed, self.base_ms, self.event_rate)?;
         maker.schema = project(&self.schema, projection)?;
-        let pace = self.rate.map(|rate| Pace::new(rate, offset, self.clock.clone()));
+        let pace = self.rate.map(|rate| match self.live {
+            Some(first_us) => Pace::since(rate, first_us, self.clock.clone()),
+            None => Pace::new(rate, offset, self.clock.clone()),
+        });
         Ok(Box::new(NexmarkReader { maker, part, parts, next: offset, end: self.events, pace }))
     }
 }
@@ -418,18 +437,26 @@ pub(super) struct Pace {
     per_second: u64,
     first: u64,
     began: Duration,
+    /// How long before `began` the first was due.
+    ahead: Duration,
     clock: Arc<dyn Clock>,
 }
 
 impl Pace {
     /// From `first` on, beginning now.
     pub(super) fn new(per_second: u64, first: u64, clock: Arc<dyn Clock>) -> Self {
-        Self { per_second, first, began: clock.monotonic(), clock }
+        Self { per_second, first, began: clock.monotonic(), ahead: Duration::ZERO, clock }
+    }
+
+    /// Number 0 was due at this time.
+    fn since(per_second: u64, first_us: i64, clock: Arc<dyn Clock>) -> Self {
+        let passed = u64::try_from(clock.now_us().saturating_sub(first_us)).unwrap_or(0);
+        Self { per_second, first: 0, began: clock.monotonic(), ahead: Duration::from_micros(passed), clock }
     }
 
     /// The first number that is not due yet.
     pub(super) fn due(&self) -> u64 {
-        let us = self.clock.monotonic().saturating_sub(self.began).as_micros();
+        let us = (self.ahead + self.clock.monotonic().saturating_sub(self.began)).as_micros();
         let n = us.saturating_mul(u128::from(self.per_second)) / 1_000_000;
         self.first.saturating_add(u64::try_from(n).unwrap_or(u64::MAX))
     }

@@ -26,6 +26,7 @@ use spate_planner::sql::statement::{
 };
 use spate_planner::sql::{Query, did_you_mean, options, parse_query, quote};
 
+use super::engine::Observed;
 use super::resolver::{Names, is_system};
 use super::{Session, still_wanted};
 
@@ -299,6 +300,10 @@ impl Session {
             planned.root.props.stream_key.as_deref(),
             &engine.base_dir,
         )?;
+        let writer = match &engine.config.sink_observer {
+            Some(observer) => Box::new(Observed { writer, observer: observer.clone() }),
+            None => writer,
+        };
         if let Some(epoch) = writer.last_epoch()? {
             return Err(SpateError::new(
                 ErrorKind::AlreadyExists,

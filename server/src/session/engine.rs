@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spate_engine::connector::{OnError, SourceConnector};
+use spate_engine::connector::{OnError, SinkWriter, SourceConnector};
 use spate_engine::env::{Clock, SystemClock, SystemStorage};
 use spate_engine::exchange::HandOver;
 use spate_engine::plan::ObjectId;
 use spate_engine::task::Pool;
-use spate_engine::types::{Epoch, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN};
+use spate_engine::types::{Delta, Epoch, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN};
 use spate_planner::catalog::Catalog;
 
 use super::Session;
@@ -37,6 +37,42 @@ pub struct EngineConfig {
     pub exchange_limit: usize,
     /// How exchanges hand over; anything but the default is for measuring only.
     pub hand_over: HandOver,
+    /// Sees what sinks are given; for measuring only.
+    pub sink_observer: Option<SinkObserver>,
+}
+
+/// Called with what a sink is given for an epoch, before the sink is. Must be quick.
+pub type Observe = dyn Fn(Epoch, &[Delta]) + Send + Sync;
+
+/// Sees what sinks are given.
+#[derive(Clone)]
+pub struct SinkObserver(pub Arc<Observe>);
+
+impl std::fmt::Debug for SinkObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SinkObserver")
+    }
+}
+
+/// A sink that is observed.
+pub(crate) struct Observed {
+    pub(crate) writer: Box<dyn SinkWriter>,
+    pub(crate) observer: SinkObserver,
+}
+
+impl SinkWriter for Observed {
+    fn write_epoch(&mut self, epoch: Epoch, deltas: &[Delta]) -> Result<()> {
+        (self.observer.0)(epoch, deltas);
+        self.writer.write_epoch(epoch, deltas)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.writer.finish()
+    }
+
+    fn last_epoch(&self) -> Result<Option<Epoch>> {
+        self.writer.last_epoch()
+    }
 }
 
 impl Default for EngineConfig {
@@ -49,6 +85,7 @@ impl Default for EngineConfig {
             memory_limit: 8 << 30,
             exchange_limit: 512 << 20,
             hand_over: HandOver::WholeEpoch,
+            sink_observer: None,
         }
     }
 }

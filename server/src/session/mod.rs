@@ -23,7 +23,7 @@ use spate_planner::sql::{self, Statement};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-pub use engine::{Engine, EngineConfig, Progress};
+pub use engine::{Engine, EngineConfig, Progress, SinkObserver};
 use variables::Variables;
 
 /// Cancels the statement that a session is running.

@@ -171,6 +171,39 @@ pub struct BenchArgs {
 pub enum Benchmark {
     /// The Nexmark queries over bounded input
     Nexmark(NexmarkBenchArgs),
+    /// From an event to the sink, at parts of the highest rate
+    Latency(LatencyBenchArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "For each query the highest rate that it keeps up with is measured first. Then events come at a part         of it, by the clock, and each row that is given to the sink is timed from the newest event in it.\n\n\
+        Example:\n  spate bench latency --queries join --load 50 --epoch-interval 10"
+)]
+pub struct LatencyBenchArgs {
+    /// Queries, separated by commas: project, aggregate, window, join, topn [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub queries: Vec<String>,
+
+    /// Percent of the highest rate
+    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', default_values_t = [20, 50, 80], value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub load: Vec<u8>,
+
+    /// Longest time between epochs, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub epoch_interval: u64,
+
+    /// Seconds that are timed per load
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+
+    /// Threads, and tasks per fragment
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallelism: u16,
+
+    /// Write the figures to a file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

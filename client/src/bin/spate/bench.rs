@@ -1,19 +1,21 @@
 //! `spate bench`: how fast the engine is on this machine, and whether its answers are right.
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
+use spate_benches::latency;
 use spate_benches::nexmark::{self, Input, Measured, Options};
 use spate_engine::types::{Result, SpateError};
 
-use crate::args::{BenchArgs, BenchInput, Benchmark, NexmarkBenchArgs};
+use crate::args::{BenchArgs, BenchInput, Benchmark, LatencyBenchArgs, NexmarkBenchArgs};
 
 /// Gives the exit code.
 pub fn run(args: &BenchArgs) -> u8 {
     let result = match &args.bench {
         Benchmark::Nexmark(args) => nexmark(args),
+        Benchmark::Latency(args) => latency(args),
     };
     match result {
         Ok(()) => 0,
@@ -38,9 +40,7 @@ fn nexmark(args: &NexmarkBenchArgs) -> Result<()> {
         dir: args.dir.clone().unwrap_or_else(nexmark::default_dir),
     };
     nexmark::make_dir(&options.dir)?;
-    if cfg!(debug_assertions) {
-        eprint("note: a debug build; its figures say nothing about speed\n");
-    }
+    warn_of_debug();
     if std::io::stderr().is_terminal() {
         eprint(&format!("{} events under {}\n", options.events, options.dir.display()));
     }
@@ -59,6 +59,71 @@ fn nexmark(args: &NexmarkBenchArgs) -> Result<()> {
         write_json(path, &options, &all)?;
     }
     Ok(())
+}
+
+fn warn_of_debug() {
+    if cfg!(debug_assertions) {
+        eprint("note: a debug build; its figures say nothing about speed\n");
+    }
+}
+
+fn latency(args: &LatencyBenchArgs) -> Result<()> {
+    let options = latency::Options {
+        queries: args.queries.clone(),
+        loads: args.load.clone(),
+        epoch_interval: Duration::from_millis(args.epoch_interval),
+        time: Duration::from_secs(args.seconds),
+        parallelism: args.parallelism.into(),
+    };
+    warn_of_debug();
+    let runtime = spate_server::threads::runtime()?;
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    print(&format!(
+        "{:10} {:>12} {:>6} {:>10} {:>8} {:>8} {:>8} {:>8}\n",
+        "query", "highest ev/s", "load %", "rows", "p50 ms", "p99 ms", "p99.9 ms", "max ms"
+    ));
+    let all = latency::run(&runtime, &options, &mut |m| {
+        print(&format!(
+            "{:10} {:>12.0} {:>6} {:>10} {:>8.1} {:>8.1} {:>8.1} {:>8.1}\n",
+            m.query,
+            m.highest,
+            m.load,
+            m.rows,
+            ms(m.p50),
+            ms(m.p99),
+            ms(m.p999),
+            ms(m.max)
+        ));
+    })?;
+    print(&format!(
+        "\nfrom the newest event in a row to the sink; epochs of {} ms, parallelism {}, {} s per load; no checkpoints: \
+         this version keeps state in memory only\n",
+        args.epoch_interval, args.parallelism, args.seconds
+    ));
+    let Some(path) = &args.json else { return Ok(()) };
+    let loads: Vec<_> = all
+        .iter()
+        .map(|m| {
+            json!({
+                "query": m.query,
+                "highest_events_per_s": m.highest,
+                "load_percent": m.load,
+                "rows": m.rows,
+                "p50_s": m.p50.as_secs_f64(),
+                "p99_s": m.p99.as_secs_f64(),
+                "p999_s": m.p999.as_secs_f64(),
+                "max_s": m.max.as_secs_f64(),
+            })
+        })
+        .collect();
+    let report = json!({
+        "benchmark": "latency",
+        "epoch_interval_s": options.epoch_interval.as_secs_f64(),
+        "parallelism": options.parallelism,
+        "checkpoints": false,
+        "loads": loads,
+    });
+    write_report(path, &report)
 }
 
 fn header() -> String {
@@ -115,9 +180,12 @@ fn write_json(path: &Path, options: &Options, all: &[Measured]) -> Result<()> {
         "ratio_geometric_mean": nexmark::mean_ratio(all),
         "queries": queries,
     });
-    let mut text = String::new();
-    let _ = writeln!(text, "{report:#}");
-    std::fs::write(path, text).map_err(|e| SpateError::from(e).context(format!("cannot write \"{}\"", path.display())))
+    write_report(path, &report)
+}
+
+fn write_report(path: &Path, report: &serde_json::Value) -> Result<()> {
+    std::fs::write(path, format!("{report:#}\n"))
+        .map_err(|e| SpateError::from(e).context(format!("cannot write \"{}\"", path.display())))
 }
 
 fn print(text: &str) {
