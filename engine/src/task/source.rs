@@ -37,6 +37,10 @@ const BULK_MAX_BYTES: usize = 128 << 20;
 /// How long a source waits before it looks again whether the exchanges have room.
 const CROWDED_WAIT: Duration = Duration::from_millis(2);
 const BATCH_ROWS: usize = 8192;
+/// How much longer a source waits each time before it looks again for rows of the open epoch.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Ranges of one epoch at the most; then the rest is left for the next one.
+const EPOCH_MAX_RANGES: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq)]
 struct SplitState {
@@ -64,6 +68,8 @@ pub struct SourceState {
 
 struct OpenSplit {
     closed: SplitState,
+    /// Offset up to which the open epoch's ranges go.
+    noted: u64,
     reader: Option<Box<dyn SplitReader>>,
     max_time: Option<i64>,
     ended: bool,
@@ -118,8 +124,14 @@ pub struct SourceLeaf {
     /// Splits of a watching source that were there from the start and that nobody has looked into:
     /// the first epoch is not closed before, so that none of them is late because of another.
     unread: BTreeSet<Arc<str>>,
-    /// Number of splits visited in this epoch.
+    /// What has been read of the open epoch, in this order: a replay reads the same.
+    ranges: Vec<SplitRange>,
+    /// Number of splits visited in this pass over them.
     cursor: usize,
+    /// Passes in which all splits had nothing more to give, in this epoch.
+    passes: u32,
+    /// When the next pass is due, by monotonic time.
+    next_pass: Duration,
     /// The split visited first, of how many that were open when the epoch began.
     rotation: (usize, usize),
     buffer: std::collections::VecDeque<Delta>,
@@ -167,7 +179,10 @@ impl SourceLeaf {
             waiting: Default::default(),
             known: Default::default(),
             unread: Default::default(),
+            ranges: Vec::new(),
             cursor: 0,
+            passes: 0,
+            next_pass: Duration::ZERO,
             rotation: (0, 0),
             buffer: Default::default(),
             late: Vec::new(),
@@ -282,7 +297,7 @@ impl SourceLeaf {
         let lane = self.open.iter().filter(|s| s.closed.split.lane == split.lane);
         let max_time = lane.filter_map(|s| s.max_time).max();
         let closed = SplitState { split, offset, max_time: None, ended: false, moved_us: None };
-        self.open.push(OpenSplit { closed, reader: Some(reader), max_time, ended: false });
+        self.open.push(OpenSplit { closed, noted: offset, reader: Some(reader), max_time, ended: false });
         Ok(())
     }
 
@@ -299,11 +314,15 @@ impl SourceLeaf {
             }
             return Ok(Read::WaitFor(CROWDED_WAIT));
         }
+        if self.passes > 0 && self.cursor == 0 {
+            let rest = self.next_pass.saturating_sub(self.ctx.clock.monotonic());
+            if !rest.is_zero() {
+                return Ok(Read::WaitFor(rest));
+            }
+        }
         self.discover()?;
         self.open_next()?;
         let mut wait: Option<Duration> = self.ctx.connector.discover_every();
-        // Within an epoch splits are read one after another and never returned to, so that a
-        // replay, which knows only their ranges, gives the rows in the same order.
         while self.cursor < self.open.len() {
             let i = self.visit(self.cursor);
             if !self.open[i].ended {
@@ -336,7 +355,14 @@ impl SourceLeaf {
             self.cursor += 1;
         }
         if self.asked && self.rows > 0 {
-            return Ok(Read::Wait);
+            if self.ranges.len() >= EPOCH_MAX_RANGES {
+                return Ok(Read::Wait);
+            }
+            // What comes until the tick is still in this epoch, but not for the price of reading
+            // every row by itself.
+            self.passes += 1;
+            wait = wait.map(|w| w.max(LOOK_AGAIN * self.passes));
+            self.next_pass = wait.map_or(Duration::ZERO, |w| self.ctx.clock.monotonic() + w);
         }
         self.cursor = 0;
         if wait.is_none() && self.waiting.is_empty() && !self.ended && self.open.iter().all(|s| s.ended) {
@@ -373,9 +399,30 @@ impl SourceLeaf {
         self.unread.remove(&self.open[i].closed.split.id);
         let room = self.ctx.epoch_rows.saturating_sub(self.rows).clamp(1, BATCH_ROWS);
         let name = self.spec.name.clone();
-        match &mut self.open[i].reader {
-            Some(r) => r.poll(room, until).map(Some).map_err(|e| e.context(format!("source {name}"))),
-            None => Ok(None),
+        let polled = match &mut self.open[i].reader {
+            Some(r) => r.poll(room, until).map_err(|e| e.context(format!("source {name}")))?,
+            None => return Ok(None),
+        };
+        self.note(i);
+        Ok(Some(polled))
+    }
+
+    /// Adds what was just read of a split to the ranges of the open epoch.
+    fn note(&mut self, i: usize) {
+        let s = &mut self.open[i];
+        let end = s.reader.as_ref().map_or(s.noted, |r| r.offset());
+        let start = std::mem::replace(&mut s.noted, end);
+        if start == end {
+            return;
+        }
+        match self.ranges.last_mut().filter(|r| r.split == s.closed.split.id) {
+            Some(last) => last.end = end,
+            None => self.ranges.push(SplitRange {
+                source: self.spec.name.clone(),
+                split: s.closed.split.id.clone(),
+                start,
+                end,
+            }),
         }
     }
 
@@ -506,20 +553,12 @@ impl SourceLeaf {
         if !self.knows_others(tick.epoch) {
             return Ok(LeafPoll::Wait);
         }
-        let mut ranges = Vec::new();
+        let mut ranges = std::mem::take(&mut self.ranges);
         for k in 0..self.open.len() {
             let i = self.visit(k);
             let s = &mut self.open[i];
-            let offset = s.reader.as_ref().map_or(s.closed.offset, |r| r.offset());
-            // A range is noted when it changed; an empty one says that the split has ended.
-            if offset != s.closed.offset {
-                ranges.push(SplitRange {
-                    source: self.spec.name.clone(),
-                    split: s.closed.split.id.clone(),
-                    start: s.closed.offset,
-                    end: offset,
-                });
-            }
+            let offset = s.noted;
+            // An empty range says that the split has ended.
             if s.ended && !s.closed.ended {
                 ranges.push(SplitRange {
                     source: self.spec.name.clone(),
@@ -548,6 +587,7 @@ impl SourceLeaf {
         let next = if self.is_full() { self.visit(self.cursor) + 1 } else { 0 };
         self.rotation = (next % self.open.len().max(1), self.open.len());
         self.cursor = 0;
+        self.passes = 0;
         let watch = self.ctx.connector.discover_every().is_some();
         let all_ended = self.started && self.waiting.is_empty() && self.open.iter().all(|s| s.ended);
         self.ended = all_ended && !watch;
@@ -724,7 +764,13 @@ impl SourceLeaf {
         self.open = state
             .splits
             .iter()
-            .map(|s| OpenSplit { closed: s.clone(), reader: None, max_time: s.max_time, ended: s.ended })
+            .map(|s| OpenSplit {
+                closed: s.clone(),
+                noted: s.offset,
+                reader: None,
+                max_time: s.max_time,
+                ended: s.ended,
+            })
             .collect();
         self.last_late_below = state.late_below;
         self.began_us = state.began_us;
