@@ -54,7 +54,22 @@ fn write(path: &Path, schema: SchemaRef, rows: impl IntoIterator<Item = Made>) -
 /// # Errors
 /// When the file cannot be written.
 pub fn keyed(dir: &Path, rows: u64, keys: i64) -> Result<PathBuf> {
-    let path = dir.join(format!("keyed-{rows}-{keys}.parquet"));
+    let mut rng = SmallRng::seed_from_u64(42);
+    made(dir, &format!("keyed-{rows}-{keys}"), rows, &mut |_| (rng.random_range(0..keys), rng.random_range(0..1000)))
+}
+
+/// The same with `rows` different keys, in no order.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn distinct(dir: &Path, rows: u32) -> Result<PathBuf> {
+    // An odd factor gives each number of 32 bits another one.
+    let mut row = |i: u64| (i64::from((i as u32).wrapping_mul(0x9e37_79b1)), i64::from(i as u32 % 1000));
+    made(dir, &format!("distinct-{rows}"), rows.into(), &mut row)
+}
+
+fn made(dir: &Path, name: &str, rows: u64, row: &mut dyn FnMut(u64) -> (i64, i64)) -> Result<PathBuf> {
+    let path = dir.join(format!("{name}.parquet"));
     if path.exists() {
         return Ok(path);
     }
@@ -62,15 +77,13 @@ pub fn keyed(dir: &Path, rows: u64, keys: i64) -> Result<PathBuf> {
     let schema =
         Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, false), Field::new("v", DataType::Int64, false)]));
     let partial = path.with_extension("tmp");
-    let mut rng = SmallRng::seed_from_u64(42);
-    let mut left = rows;
+    let mut next = 0;
     let batches = std::iter::from_fn(|| {
-        let n = left.min(1 << 16) as usize;
-        left -= n as u64;
-        let k: Int64Array = (0..n).map(|_| Some(rng.random_range(0..keys))).collect();
-        let v: Int64Array = (0..n).map(|_| Some(rng.random_range(0..1000))).collect();
-        let columns: Vec<ArrayRef> = vec![Arc::new(k), Arc::new(v)];
-        (n > 0).then(|| RecordBatch::try_new(schema.clone(), columns))
+        let end = rows.min(next + (1 << 16));
+        let (k, v): (Vec<i64>, Vec<i64>) = (next..end).map(&mut *row).unzip();
+        next = end;
+        let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(k)), Arc::new(Int64Array::from(v))];
+        (!columns[0].is_empty()).then(|| RecordBatch::try_new(schema.clone(), columns))
     });
     write(&partial, schema.clone(), batches)?;
     std::fs::rename(&partial, &path)?;

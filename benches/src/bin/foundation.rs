@@ -2,7 +2,7 @@
 //! query compares with batch, what whole-epoch hand-over costs, whether idling is free, and whether
 //! a watermark keeps memory flat.
 //!
-//! `cargo run --release -p spate-benches --bin foundation [-- latency|throughput|handover|idle|memory] [--events N]`
+//! `cargo run --release -p spate-benches --bin foundation [-- latency|throughput|handover|idle|memory|keys] [--events N]`
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -47,6 +47,9 @@ fn main() -> Result<()> {
     }
     if wanted("memory") {
         memory(events)?;
+    }
+    if wanted("keys") {
+        keys(&runtime, &dir)?;
     }
     Ok(())
 }
@@ -184,6 +187,46 @@ fn idle(runtime: &Runtime) -> Result<()> {
         resident_bytes() >> 10,
         (cpu_time() - cpu).as_secs_f64() / 20.0 * 100.0
     );
+    Ok(())
+}
+
+/// `count(*)` by a bigint that is never the same: time per key, against batch, and bytes of state.
+fn keys(runtime: &Runtime, dir: &Path) -> Result<()> {
+    const SQL: &str = "SELECT k, count(*) AS c FROM keyed GROUP BY k";
+    for keys in [1_000_000, 10_000_000, 50_000_000] {
+        let path = data::distinct(dir, keys)?;
+        let context = batch::context(runtime, THREADS, &[("keyed", &path)])?;
+        let mut times = [Vec::new(), Vec::new()];
+        let mut most = 0;
+        for _ in 0..3 {
+            let start = now();
+            let rows = batch::count_rows(runtime, &context, SQL)?;
+            times[0].push(start.elapsed());
+            if rows != u64::from(keys) {
+                return Err(format!("batch gives {rows} rows").into());
+            }
+            let (engine, mut s) = stream::engine(runtime, config(), &[("keyed", &path)])?;
+            let create = format!("CREATE SINK s AS {SQL} WITH (connector = 'blackhole')");
+            let start = now();
+            let run = std::thread::spawn(move || stream::done(&Runtime::new()?, &mut s, &create));
+            while !run.is_finished() {
+                std::thread::sleep(Duration::from_millis(5));
+                most = most.max(engine.state_bytes());
+            }
+            times[1].push(start.elapsed());
+            run.join().map_err(|_| "the query panicked")??;
+            engine.shutdown();
+        }
+        let [batch, stream] = times.map(|mut t| {
+            t.sort_unstable();
+            t[t.len() / 2].as_nanos() as f64 / f64::from(keys)
+        });
+        println!(
+            "{keys} keys: batch {batch:.0} ns per key, stream {stream:.0} ns, ratio {:.2}, {:.0} bytes of state per key",
+            batch / stream,
+            most as f64 / f64::from(keys)
+        );
+    }
     Ok(())
 }
 

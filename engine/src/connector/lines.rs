@@ -223,7 +223,7 @@ impl Lines {
                     return Ok(Scan::End);
                 }
                 let tail = self.buf.get(self.start..).unwrap_or_default();
-                let newline = tail.iter().position(|b| *b == b'\n');
+                let newline = memchr::memchr(b'\n', tail);
                 if let Some(head) = &mut skip.head {
                     let more = newline.unwrap_or(tail.len()).min(HEAD - head.len().min(HEAD));
                     head.extend_from_slice(tail.get(..more).unwrap_or_default());
@@ -338,7 +338,7 @@ impl Lines {
         let tail = self.buf.get(self.scanned..stop).unwrap_or_default();
         let delimiter = match self.style {
             Style::Lines => {
-                let found = tail.iter().position(|b| *b == b'\n').map(|n| self.scanned + n);
+                let found = memchr::memchr(b'\n', tail).map(|n| self.scanned + n);
                 self.scanned = found.unwrap_or(stop);
                 return found;
             }
