@@ -20,6 +20,7 @@ pub mod fluid;
 pub mod graph;
 pub mod interval;
 pub mod model;
+pub mod optimize;
 mod reach;
 pub mod reliability;
 pub mod shock;

@@ -1,0 +1,99 @@
+//! What a plan is to achieve.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{FaultError, Result};
+use super::super::model::When;
+use super::super::shock::Cost;
+
+/// How protection is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// Least running cost plus price of late rows.
+    #[default]
+    Cost,
+    /// Least lateness within the budgets, at the mean load.
+    Latency,
+    /// The same over the measured load states, with a mode for each.
+    Burst,
+    /// The global checkpoint alone.
+    None,
+    /// Every task takes snapshots every 2^level epochs.
+    Checkpoint,
+    /// Every task has a replica.
+    Active,
+}
+
+/// Every failure must be over in this time, this likely.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Slo {
+    /// Longest outage [s].
+    pub recovery_s: f64,
+    /// Probability with which each single shock keeps it.
+    pub confidence: f64,
+}
+
+/// What a plan is to achieve, and within what.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Goal {
+    /// How.
+    pub strategy: Strategy,
+    /// `fault.loss_budget`: late rows per hour (for `cost`: then the cheapest plan within it).
+    pub loss_budget_rows_per_h: Option<f64>,
+    /// `fault.replica_slots`: replicas at most.
+    pub replica_slots: Option<usize>,
+    /// `fault.overhead`: share of all tasks' cores that snapshots may take.
+    pub overhead: Option<f64>,
+    /// `recovery_slo` and `slo_confidence`: then the cheapest plan that keeps it.
+    pub slo: Option<Slo>,
+    /// The level for [`Strategy::Checkpoint`]; none: the global one.
+    pub level: Option<u8>,
+}
+
+impl Goal {
+    /// A strategy without budgets.
+    pub fn of(strategy: Strategy) -> Self {
+        Self { strategy, ..Self::default() }
+    }
+
+    /// Checks that every number is in range.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |what: String| Err(FaultError::Invalid { what });
+        if let Some(b) = self.loss_budget_rows_per_h.filter(|b| !(b.is_finite() && *b >= 0.0)) {
+            return bad(format!("fault.loss_budget is {b}, must be 0 or more"));
+        }
+        if let Some(o) = self.overhead.filter(|o| !(0.0..=1.0).contains(o)) {
+            return bad(format!("fault.overhead is {o}, must be between 0 and 1"));
+        }
+        if let Some(s) = self.slo {
+            if !(s.recovery_s.is_finite() && s.recovery_s > 0.0) {
+                return bad(format!("recovery_slo is {} s, must be above 0", s.recovery_s));
+            }
+            if !(s.confidence > 0.0 && s.confidence <= 1.0) {
+                return bad(format!("slo_confidence is {}, must be above 0 and at most 1", s.confidence));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the plan minimises running cost first (else losses).
+    pub(super) fn cheapest(&self) -> bool {
+        self.slo.is_some() || self.strategy == Strategy::Cost
+    }
+
+    /// Which load losses are taken at.
+    pub fn when(&self) -> When {
+        if self.strategy == Strategy::Burst { When::States } else { When::Mean }
+    }
+
+    /// Whether losses are counted as late rows (else as their lateness).
+    pub fn counts_rows(&self) -> bool {
+        self.strategy == Strategy::Cost
+    }
+
+    /// The loss that counts, of a plan's cost.
+    pub fn loss(&self, cost: &Cost) -> f64 {
+        if self.counts_rows() { cost.late_rows_per_h } else { cost.lateness_row_s_per_h }
+    }
+}
