@@ -118,9 +118,9 @@ impl Effort {
     fn of(tasks: usize, labels: usize) -> Self {
         match tasks * labels {
             0..=200 => Self { dual_rounds: 60, search_rounds: 20, starts: 6, halvings: 8, deep: true },
-            201..=3000 => Self { dual_rounds: 12, search_rounds: 4, starts: 1, halvings: 6, deep: false },
-            3001..=30_000 => Self { dual_rounds: 10, search_rounds: 3, starts: 1, halvings: 6, deep: false },
-            _ => Self { dual_rounds: 4, search_rounds: 1, starts: 1, halvings: 2, deep: false },
+            201..=3000 => Self { dual_rounds: 4, search_rounds: 2, starts: 1, halvings: 4, deep: false },
+            3001..=30_000 => Self { dual_rounds: 20, search_rounds: 3, starts: 1, halvings: 6, deep: false },
+            _ => Self { dual_rounds: 12, search_rounds: 1, starts: 1, halvings: 4, deep: false },
         }
     }
 
@@ -192,7 +192,9 @@ fn on_placement(
             Setting { primary: Some(primary), refuge: &refuge, when: goal.when(), fixed_active: None, switching };
         let mut problem = Problem::new(model, goal, &setting)?;
         // A replica needs a slot. Numbers of slots are far below 2^52.
-        problem.caps.replicas = problem.caps.replicas.min(total as f64);
+        if total < primary.len() {
+            problem.caps.replicas = problem.caps.replicas.min(total as f64);
+        }
         let (labels, objective, b) = match goal.strategy {
             Strategy::Cost | Strategy::Latency | Strategy::Burst => options(model, goal, &problem, effort, start)?,
             Strategy::None | Strategy::Checkpoint | Strategy::Active => fixed(model, goal, &problem)?,
@@ -239,7 +241,7 @@ fn options(
     start: Option<&[usize]>,
 ) -> Result<(Vec<usize>, f64, f64)> {
     // A quick plan first: knowing what is possible, the bound gets there in fewer steps.
-    let target = quick_target(model, problem, start);
+    let target = if effort.dual_rounds > 1 { quick_target(model, problem, start) } else { None };
     let dual = dual::solve(problem, effort.dual_rounds, target);
     let mut starts: Vec<Vec<usize>> = dual.starts.into_iter().take(effort.starts).collect();
     starts.extend(start.map(<[usize]>::to_vec));
@@ -268,7 +270,7 @@ fn options(
         }
         let mut s = State::new(problem, x);
         s.improve(effort.search_rounds, effort.deep);
-        if budgeted {
+        if budgeted && (effort.deep || s.is_tight()) {
             let rounds = if effort.deep { 4 } else { 1 };
             s.improve_by_prices(dual.prices, effort.halvings, rounds, effort.deep);
         }
@@ -302,7 +304,9 @@ fn quick_target(model: &Model, problem: &Problem, start: Option<&[usize]>) -> Op
         return None;
     }
     let mut s = State::new(problem, x);
-    s.improve(1, false);
+    if problem.tasks <= 1000 {
+        s.improve(1, false);
+    }
     (s.score().broken <= 0.0).then(|| s.score().objective)
 }
 
@@ -445,7 +449,7 @@ fn finish(
         let relaxed = Problem::new(model, goal, &setting)?;
         match goal.strategy {
             Strategy::Cost | Strategy::Latency | Strategy::Burst => {
-                dual::solve(&relaxed, effort.dual_rounds.min(20), Some(objective)).bound.min(bound)
+                dual::solve(&relaxed, if effort.deep { 20 } else { 2 }, Some(objective)).bound.min(bound)
             }
             _ => bound,
         }

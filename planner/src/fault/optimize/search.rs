@@ -188,6 +188,12 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Whether some budget is broken or nearly used up.
+    pub fn is_tight(&self) -> bool {
+        let (t, c) = (&self.totals, &self.p.caps);
+        [(t.replicas, c.replicas), (t.overhead, c.overhead_cores), (t.loss, c.loss)].iter().any(|(u, c)| *u > 0.8 * c)
+    }
+
     /// Does some changes, keeps them if that is better.
     fn attempt(&mut self, changes: &[(usize, usize)], log: &mut Vec<(usize, usize)>) -> bool {
         let before = self.score();
@@ -203,13 +209,20 @@ impl<'a> State<'a> {
 
     /// Moves until none helps, `rounds` times at most.
     pub fn improve(&mut self, rounds: usize, deep: bool) {
+        self.improve_with(rounds, deep, true);
+    }
+
+    /// `whole`: moves of whole jobs too.
+    fn improve_with(&mut self, rounds: usize, deep: bool, whole: bool) {
         let mut log = Vec::new();
-        for _ in 0..rounds {
-            let mut better = self.singles(&mut log);
+        for round in 0..rounds {
+            let mut better = self.singles(&mut log, deep);
             better |= self.whole_cells(&mut log, deep);
-            better |= self.whole_parts(&mut log);
+            if deep || round == 0 && whole {
+                better |= self.whole_parts(&mut log);
+            }
             if !better {
-                better = self.swaps(&mut log);
+                better = self.swaps(&mut log, deep);
             }
             if !better && deep {
                 better = self.pairs(&mut log);
@@ -244,10 +257,12 @@ impl<'a> State<'a> {
                 };
                 *q = price;
                 self.prices = Some(prices);
-                self.improve(rounds, deep);
+                self.improve_with(rounds, deep, false);
                 let over = used(&self.totals) > cap * (1.0 + 1e-9);
                 let mut full = Self { prices: None, ..self.clone() };
-                full.improve(rounds, deep);
+                if deep || !over {
+                    full.improve_with(rounds, deep, false);
+                }
                 if full.score().better_than(best.score()) {
                     best = full;
                 }
@@ -279,7 +294,7 @@ impl<'a> State<'a> {
         *self = best;
     }
 
-    fn singles(&mut self, log: &mut Vec<(usize, usize)>) -> bool {
+    fn singles(&mut self, log: &mut Vec<(usize, usize)>, deep: bool) -> bool {
         let mut any = false;
         for v in 0..self.p.tasks {
             let mut best = (self.score(), self.x[v]);
@@ -290,7 +305,8 @@ impl<'a> State<'a> {
                     if s.better_than(best.0) {
                         best = (s, l);
                     }
-                } else {
+                } else if deep {
+                    // Elsewhere the relaxation has settled what goes together.
                     forced.push(l);
                 }
             }
@@ -307,10 +323,12 @@ impl<'a> State<'a> {
 
     /// A task's cheapest label with a loss of at most `line` in a cell; the rest of its cost
     /// counts, other cells at what they would cost it alone.
-    fn cheapest_below(&self, v: usize, table: usize, line: f64) -> Option<usize> {
+    fn cheapest_below(&self, v: usize, table: usize, line: f64, deep: bool) -> Option<usize> {
         let p = self.p;
         let mut best = (f64::INFINITY, None);
-        for l in (0..p.labels).rev().filter(|&l| self.allowed(v, l) && p.tables[table + l] <= line) {
+        // In large problems the relaxation has settled the levels; replicas are what moves.
+        let range = if deep { 0..p.labels } else { self.x[v] & !1..(self.x[v] | 1) + 1 };
+        for l in range.rev().filter(|&l| self.allowed(v, l) && p.tables[table + l] <= line) {
             let i = v * p.labels + l;
             let q = self.prices.unwrap_or_default();
             let cost = p.weights.0 * p.running[i]
@@ -329,13 +347,11 @@ impl<'a> State<'a> {
         for c in 0..self.p.cells.len() {
             let p = self.p;
             let cell = &p.cells[c];
-            let mut lines: Vec<f64> = cell
-                .members
-                .iter()
-                .flat_map(|&(v, table)| {
-                    (0..p.labels).filter(move |&l| p.allowed[v * p.labels + l]).map(move |l| p.tables[table + l])
-                })
-                .collect();
+            let mut lines: Vec<f64> = Vec::new();
+            for &(v, table) in &cell.members {
+                let range = if deep { 0..p.labels } else { self.x[v] & !1..(self.x[v] | 1) + 1 };
+                lines.extend(range.filter(|&l| self.allowed(v, l)).map(|l| p.tables[table + l]));
+            }
             lines.sort_by(f64::total_cmp);
             lines.dedup();
             let most = if deep { 64 } else { 6 };
@@ -346,7 +362,7 @@ impl<'a> State<'a> {
                     .iter()
                     .filter_map(|&(v, table)| {
                         // Without a label below the line the member stays.
-                        Some((v, self.cheapest_below(v, table, line)?))
+                        Some((v, self.cheapest_below(v, table, line, deep)?))
                     })
                     .collect();
                 any |= self.attempt(&changes, log);
@@ -402,17 +418,20 @@ impl<'a> State<'a> {
     }
 
     /// Under a budget: takes a replica or snapshots from one task to give them to another.
-    fn swaps(&mut self, log: &mut Vec<(usize, usize)>) -> bool {
+    fn swaps(&mut self, log: &mut Vec<(usize, usize)>, deep: bool) -> bool {
         let p = self.p;
         if p.caps.replicas.is_infinite() && p.caps.overhead_cores.is_infinite() && p.caps.loss.is_infinite() {
             return false;
         }
-        // By what the change alone would gain or lose, the 24 best of each.
+        // By what the change alone would gain or lose, the best few of each.
         let price = |s: &Self, v: usize, l: usize| s.score_of(s.with(v, l)).objective;
         let mut give = Vec::new();
         let mut take = Vec::new();
         for v in 0..p.tasks {
             for l in (0..p.labels).filter(|&l| l != self.x[v] && self.allowed(v, l)) {
+                if !deep && !self.fits(v, l) {
+                    continue;
+                }
                 let (i, j) = (v * p.labels + l, v * p.labels + self.x[v]);
                 let more = l % 2 > self.x[v] % 2 || p.overhead[i] > p.overhead[j];
                 if more { &mut give } else { &mut take }.push((price(self, v, l), v, l));
@@ -420,7 +439,7 @@ impl<'a> State<'a> {
         }
         for list in [&mut give, &mut take] {
             list.sort_by(|a, b| a.0.total_cmp(&b.0));
-            list.truncate(24);
+            list.truncate(if deep { 24 } else { 12 });
         }
         let mut any = false;
         for &(_, a, la) in &take {
