@@ -24,6 +24,7 @@ pub mod optimize;
 mod reach;
 pub mod reliability;
 pub mod shock;
+pub mod simulate;
 mod validate;
 
 #[cfg(test)]
