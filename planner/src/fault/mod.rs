@@ -30,4 +30,6 @@ mod validate;
 #[cfg(test)]
 mod khaos_tests;
 #[cfg(test)]
+mod strategy_tests;
+#[cfg(test)]
 mod testing;

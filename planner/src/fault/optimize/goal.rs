@@ -82,9 +82,9 @@ impl Goal {
         self.slo.is_some() || self.strategy == Strategy::Cost
     }
 
-    /// Which load losses are taken at.
+    /// Which load losses are taken at: `latency` looks at the mean load alone, as if it were steady.
     pub fn when(&self) -> When {
-        if self.strategy == Strategy::Burst { When::States } else { When::Mean }
+        if self.strategy == Strategy::Latency { When::Mean } else { When::States }
     }
 
     /// Whether losses are counted as late rows (else as their lateness).

@@ -45,10 +45,11 @@ pub struct RowOutcome {
 const MOST_ROWS: usize = 50_000_000;
 
 impl RowTask {
-    /// One failure.
-    pub fn fail(&self, rng: &mut SmallRng) -> RowOutcome {
-        // Times relative to the failure. The grid of snapshots is shifted at random.
-        let shift = rng.random_range(0.0..self.interval_s);
+    /// One failure, at `phase` (0 to 1) of the interval between snapshots: take it at random, or
+    /// evenly over many runs for less noise.
+    pub fn fail(&self, phase: f64, rng: &mut SmallRng) -> RowOutcome {
+        // Times relative to the failure.
+        let shift = self.interval_s * phase.clamp(0.0, 1.0);
         // The last snapshot begun at least completion_s before the failure.
         let mut snapshot = shift;
         while snapshot > -self.completion_s {

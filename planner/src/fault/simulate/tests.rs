@@ -23,8 +23,14 @@ struct Case {
     speedup: f64,
 }
 
-fn rows_of(c: Case, runs: usize, seed: u64) -> [Estimate; 3] {
-    let capacity = 60.0;
+impl Case {
+    /// Rows per second that make an outage some thousand rows long: a liquid has no rows.
+    fn capacity(&self, rows: f64) -> f64 {
+        rows * (1.0 - self.rho) / (self.rho * (self.down_s + self.rho * self.tau_s))
+    }
+}
+
+fn rows_of(c: Case, capacity: f64, runs: usize, seed: u64) -> [Estimate; 3] {
     let task = RowTask {
         rows_per_s: c.rho * capacity,
         service_s: 1.0 / capacity,
@@ -38,8 +44,8 @@ fn rows_of(c: Case, runs: usize, seed: u64) -> [Estimate; 3] {
     };
     let mut rng = rng(seed);
     let (mut o, mut n, mut l) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..runs {
-        let x = task.fail(&mut rng);
+    for i in 0..runs {
+        let x = task.fail((i as f64 + 0.5) / runs as f64, &mut rng);
         o.push(x.outage_s);
         n.push(x.late_rows);
         l.push(x.lateness_row_s);
@@ -47,47 +53,45 @@ fn rows_of(c: Case, runs: usize, seed: u64) -> [Estimate; 3] {
     [Estimate::of(&o), Estimate::of(&n), Estimate::of(&l)]
 }
 
-fn model_of(c: Case) -> [f64; 3] {
+fn model_of(c: Case, capacity: f64) -> [f64; 3] {
     let rho = c.rho + c.pause_s / c.tau_s;
     let low_s = c.down_s + c.rho / c.speedup * c.completion_s;
     let x = Span { low_s, high_s: low_s + c.rho / c.speedup * c.tau_s };
-    let l = fluid::loss(x, rho, c.deadline_s, c.rho * 60.0).unwrap();
+    let l = fluid::loss(x, rho, c.deadline_s, c.rho * capacity).unwrap();
     [fluid::outage_s(x.mean_s(), rho).unwrap(), l.late_rows, l.lateness_row_s]
 }
 
 fn agrees(e: Estimate, model: f64) -> bool {
-    (e.mean - model).abs() <= (0.05 * model.abs()).max(1.2 * e.half_width)
+    (e.mean - model).abs() <= (0.05 * model.abs()).max(e.half_width)
 }
 
 /// Compares outage, late rows and lateness over a grid; the worst relative error of each.
-fn grid(rhos: &[f64], taus: &[f64], downs: &[f64], deadlines: &[f64], runs: usize) {
+fn grid(rhos: &[f64], taus: &[f64], downs: &[f64], deadlines: &[f64], rows: f64, runs: usize) {
     let mut worst = [0.0f64; 3];
     let mut sum = [0.0f64; 3];
+    let mut counted = [0.0f64; 3];
     let mut cells = 0;
     for (i, &rho) in rhos.iter().enumerate() {
         for &tau_s in taus {
             for &down_s in downs {
                 for &share in deadlines {
                     for (pause_s, completion_s, speedup) in [(0.0, 0.0, 1.0), (0.005 * tau_s, 0.1 * tau_s, 2.0)] {
-                        // A deadline as a share of the greatest delay; none is below the noise of waiting.
-                        let c = Case {
-                            rho,
-                            tau_s,
-                            down_s,
-                            deadline_s: share * (down_s + rho * tau_s) + 1.5 / (1.0 - rho) / 60.0,
-                            pause_s,
-                            completion_s,
-                            speedup,
-                        };
-                        // Where rows are few, more runs.
-                        let got = rows_of(c, (runs as f64 / rho) as usize, i as u64);
-                        let want = model_of(c);
+                        let mut c = Case { rho, tau_s, down_s, deadline_s: 0.0, pause_s, completion_s, speedup };
+                        let capacity = c.capacity(rows);
+                        // A share of the greatest delay, beyond the noise of waiting without failures.
+                        c.deadline_s = share * (down_s + rho * tau_s) + 6.0 / (1.0 - rho) / capacity;
+                        let got = rows_of(c, capacity, runs, i as u64);
+                        let want = model_of(c, capacity);
                         for k in 0..3 {
-                            assert!(agrees(got[k], want[k]), "{c:?}: {k}: simulated {:?}, model {}", got[k], want[k]);
-                            let e = (got[k].mean / want[k].max(1e-9) - 1.0).abs();
-                            if want[k] > 1.0 {
+                            // Where a deadline is hardly ever missed, what is left is the noise of waiting.
+                            let all = model_of(Case { deadline_s: 0.0, ..c }, capacity)[k];
+                            let near = agrees(got[k], want[k]) || (got[k].mean - want[k]).abs() < 0.01 * all;
+                            assert!(near, "{c:?}: {k}: simulated {:?}, model {}", got[k], want[k]);
+                            if got[k].half_width < 0.1 * got[k].mean {
+                                let e = (got[k].mean / want[k] - 1.0).abs();
                                 worst[k] = worst[k].max(e);
                                 sum[k] += e;
+                                counted[k] += 1.0;
                             }
                         }
                         cells += 1;
@@ -96,27 +100,27 @@ fn grid(rhos: &[f64], taus: &[f64], downs: &[f64], deadlines: &[f64], runs: usiz
             }
         }
     }
-    let n = f64::from(cells);
+    let mean = |k: usize| sum[k] / f64::max(counted[k], 1.0) * 100.0;
     println!(
         "{cells} cells: outage {:.2}% (worst {:.2}%), late rows {:.2}% ({:.2}%), lateness {:.2}% ({:.2}%)",
-        sum[0] / n * 100.0,
+        mean(0),
         worst[0] * 100.0,
-        sum[1] / n * 100.0,
+        mean(1),
         worst[1] * 100.0,
-        sum[2] / n * 100.0,
+        mean(2),
         worst[2] * 100.0
     );
 }
 
 #[test]
 fn rows_agree_with_the_fluid_model() {
-    grid(&[0.1, 0.5, 0.8], &[4.0, 30.0], &[2.0, 10.0], &[0.0, 0.5], 60);
+    grid(&[0.1, 0.5, 0.8], &[4.0, 30.0], &[2.0, 10.0], &[0.0, 0.5], 2000.0, 60);
 }
 
 #[test]
 #[ignore = "the full grid takes minutes without optimisation"]
 fn rows_agree_with_the_fluid_model_on_the_full_grid() {
-    grid(&[0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95], &[2.0, 10.0, 60.0], &[1.0, 5.0, 20.0], &[0.0, 0.3, 0.7], 300);
+    grid(&[0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95], &[2.0, 10.0, 60.0], &[1.0, 5.0, 20.0], &[0.0, 0.3, 0.7], 20_000.0, 200);
 }
 
 #[test]
@@ -135,7 +139,7 @@ fn bursts_agree_with_the_fluid_model() {
             deadline_s,
         };
         let mut rng = rng(7);
-        let runs: Vec<_> = (0..120).map(|_| task.fail(&mut rng)).collect();
+        let runs: Vec<_> = (0..120).map(|i| task.fail((f64::from(i) + 0.5) / 120.0, &mut rng)).collect();
         let phases = [
             fluid::Phase { rho: peak, rows_per_s: peak * capacity, length_s },
             fluid::Phase { rho, rows_per_s: rho * capacity, length_s: 0.0 },
