@@ -15,6 +15,7 @@
 //! | [`explain`], [`figures`] | all of it for people |
 
 pub mod error;
+pub mod estimate;
 pub mod fidelity;
 pub mod fluid;
 pub mod graph;
