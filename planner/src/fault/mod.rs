@@ -14,9 +14,12 @@
 //! | [`simulate`] | the same system event by event, sharing no formula with the model |
 //! | [`explain`], [`figures`] | all of it for people |
 
+pub mod cluster;
 pub mod error;
 pub mod estimate;
+pub mod explain;
 pub mod fidelity;
+pub mod flow;
 pub mod fluid;
 pub mod graph;
 pub mod interval;

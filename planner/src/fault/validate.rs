@@ -15,14 +15,22 @@ fn bad<T>(what: String) -> Result<T> {
     Err(FaultError::invalid(what))
 }
 
-/// A number that must be finite and not negative.
+/// Greatest and least number that means anything here; products of several stay finite.
+const MOST: f64 = 1e15;
+const LEAST: f64 = 1e-12;
+
+/// A number that must be 0 or more.
 pub(super) fn non_negative(of: &str, name: &str, x: f64) -> Result<()> {
-    if x.is_finite() && x >= 0.0 { Ok(()) } else { bad(format!("{of}: {name} is {x}, must be 0 or more")) }
+    if (0.0..=MOST).contains(&x) { Ok(()) } else { bad(format!("{of}: {name} is {x}, must be between 0 and {MOST:e}")) }
 }
 
-/// A number that must be finite and above 0.
+/// A number that must be above 0.
 pub(super) fn positive(of: &str, name: &str, x: f64) -> Result<()> {
-    if x.is_finite() && x > 0.0 { Ok(()) } else { bad(format!("{of}: {name} is {x}, must be above 0")) }
+    if (LEAST..=MOST).contains(&x) {
+        Ok(())
+    } else {
+        bad(format!("{of}: {name} is {x}, must be above 0 ({LEAST:e} to {MOST:e})"))
+    }
 }
 
 fn share(of: &str, name: &str, x: f64) -> Result<()> {
@@ -31,7 +39,8 @@ fn share(of: &str, name: &str, x: f64) -> Result<()> {
 
 fn rate(of: &str, r: FailureRate) -> Result<()> {
     non_negative(of, "alpha of the failure rate", r.alpha)?;
-    positive(of, "beta of the failure rate [s]", r.beta_s)
+    // A rate that is known for certain has both in the billions.
+    positive(of, "beta of the failure rate [s]", r.beta_s / (1.0 + r.alpha))
 }
 
 /// Checks all of an input.
