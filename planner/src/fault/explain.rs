@@ -255,7 +255,7 @@ fn notes(model: &Model, shocks: &[Shock]) -> Vec<String> {
                 .filter(|&v| model.reach[v].iter().any(|r| r.sink == s && r.buffer_s <= 0.0))
                 .max_by(|&a, &b| x.tasks[a].rho_at(l.level).total_cmp(&x.tasks[b].rho_at(l.level)))?;
             let rho = x.tasks[busiest].rho_at(l.level);
-            fluid::burst_alone_is_late(rho, l.length_s, sink.slack_s()).then(|| (busiest, rho, &sink.name))
+            fluid::burst_alone_is_late(rho, l.length_s, sink.slack_s()).then_some((busiest, rho, &sink.name))
         });
         if let Some((v, rho, sink)) = late {
             out.push(format!(
@@ -298,7 +298,7 @@ fn short(x: f64) -> String {
     let a = x.abs();
     if x == 0.0 {
         "0".to_owned()
-    } else if a >= 1e7 || a < 1e-4 {
+    } else if !(1e-4..1e7).contains(&a) {
         format!("{x:.1e}")
     } else if a >= 100.0 {
         format!("{x:.0}")

@@ -19,6 +19,7 @@ pub mod error;
 pub mod estimate;
 pub mod explain;
 pub mod fidelity;
+pub mod figures;
 pub mod flow;
 pub mod fluid;
 pub mod graph;

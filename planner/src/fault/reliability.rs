@@ -132,7 +132,7 @@ pub fn promises(model: &Model, plan: &Plan) -> Result<(Vec<Promise>, Promise)> {
     let mut count = |shock: &Shock, effects: &dyn Fn(usize) -> Effect, reached: &[usize]| {
         let per_s = shock.per_s();
         let mut worst = Effect::default();
-        let mut put = |p: &mut Promise, e: Effect| {
+        let put = |p: &mut Promise, e: Effect| {
             p.misses_per_s += per_s * e.miss;
             p.availability -= per_s * e.outage_s;
             if e.miss > 0.0 {

@@ -22,7 +22,7 @@ impl Ewma {
 
     /// A value that held for `dt_s`.
     pub fn observe(&mut self, value: f64, dt_s: f64) {
-        if !value.is_finite() || !(dt_s > 0.0) {
+        if !value.is_finite() || dt_s.is_nan() || dt_s <= 0.0 {
             return;
         }
         let keep = (-dt_s / self.time_s).exp();

@@ -365,7 +365,7 @@ fn fixed(model: &Model, goal: &Goal, problem: &Problem) -> Result<(Vec<usize>, f
 
 /// Small inputs: moves and exchanges of tasks between workers while that helps.
 fn refine(model: &Model, goal: &Goal, start: (f64, Vec<usize>), effort: Effort) -> (f64, Vec<usize>) {
-    const MOST: usize = 600;
+    const MOST: usize = 150;
     let (mut best, mut primary) = start;
     let c = &model.input.cluster;
     let mut tried = 0;

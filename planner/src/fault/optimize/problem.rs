@@ -359,31 +359,18 @@ impl Problem {
                 groups.entry(&self.down[v]).or_default().push(v);
             }
         }
-        let mut add: Vec<(usize, Vec<(usize, usize)>, bool)> = Vec::new();
-        for (consumers, producers) in &groups {
-            let p = part_of[producers[0]];
-            let mut pairs = Vec::new();
-            let hub = producers.len() > 1 && consumers.len() > 1;
-            if hub {
-                // usize::MAX stands for the hub until its number is known.
-                pairs.extend(consumers.iter().map(|&w| (local[w], usize::MAX)));
-                pairs.extend(producers.iter().map(|&v| (usize::MAX, local[v])));
+        for (&consumers, producers) in &groups {
+            let part = &mut self.parts[part_of[producers[0]]];
+            if producers.len() > 1 && consumers.len() > 1 {
+                let hub = part.tasks.len() + part.hubs;
+                part.hubs += 1;
+                part.pairs.extend(consumers.iter().map(|&w| (local[w], hub)));
+                part.pairs.extend(producers.iter().map(|&v| (hub, local[v])));
             } else {
-                pairs.extend(
-                    producers
-                        .iter()
-                        .flat_map(|&v| consumers.iter().map(move |&w| (w, v)))
-                        .map(|(w, v)| (local[w], local[v])),
-                );
+                for &v in producers {
+                    part.pairs.extend(consumers.iter().map(|&w| (local[w], local[v])));
+                }
             }
-            add.push((p, pairs, hub));
-        }
-        for (p, pairs, hub) in add {
-            let part = &mut self.parts[p];
-            let number = part.tasks.len() + part.hubs;
-            part.hubs += usize::from(hub);
-            let put = |x: usize| if x == usize::MAX { number } else { x };
-            part.pairs.extend(pairs.into_iter().map(|(a, b)| (put(a), put(b))));
         }
     }
 }

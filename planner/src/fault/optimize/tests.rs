@@ -174,7 +174,7 @@ fn placed(seed: u64) -> (Input, Vec<usize>) {
     let (workers, domains) = [(2, 1), (2, 2), (3, 1), (3, 2), (3, 3)][rng.random_range(0..5)];
     let mut x = random_input(shape, n, workers, domains, &mut rng);
     x.cluster.global_level = if n == 4 { 1 } else { 2 };
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         x.load = burst_load();
     }
     let primary: Vec<usize> = loop {

@@ -127,7 +127,8 @@ fn total(t: &[SinkTally]) -> SinkTally {
 /// mission, which are independent but for failures that lie across a border.
 pub fn run(s: &System, mission: &Mission) -> Result<Report> {
     const PARTS: usize = 40;
-    if !(mission.years > 0.0 && mission.years <= MOST_YEARS) || !(mission.window_s > 0.0) {
+    let sound = mission.years > 0.0 && mission.years <= MOST_YEARS && mission.window_s > 0.0;
+    if !sound {
         return Err(FaultError::invalid(format!(
             "a mission of {} years in windows of {} s: years must be above 0 and at most {MOST_YEARS}, windows above 0",
             mission.years, mission.window_s

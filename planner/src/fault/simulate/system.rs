@@ -34,7 +34,6 @@ pub struct System<'a> {
     pub(super) plan: &'a Plan,
     /// Choices per load state; empty: the plan's always.
     pub(super) modes: Vec<Vec<Choice>>,
-    pub(super) order: Vec<usize>,
     into: Vec<Vec<usize>>,
     logged_out: Vec<Vec<usize>>,
     /// Which jobs are simulated together, and their tasks in topological order.
@@ -97,8 +96,7 @@ impl<'a> System<'a> {
         for choices in by_state.iter_mut().filter(|c| c.is_empty()) {
             choices.clone_from(&plan.choices);
         }
-        let order = model.order.clone();
-        Ok(Self { input, plan, modes: by_state, order, into, logged_out, group_of, groups, sinks_of_group })
+        Ok(Self { input, plan, modes: by_state, into, logged_out, group_of, groups, sinks_of_group })
     }
 
     pub(super) fn level_of(&self, v: usize, state: usize) -> u8 {

@@ -1,0 +1,158 @@
+//! That drawings are sound, and the ones in `docs/figures`.
+
+use super::*;
+use crate::fault::cluster::ClusterFile;
+use crate::fault::flow::{Flow, Fragment, Outlet, Route, Stream};
+use crate::fault::graph::{Delivery, Merge};
+use crate::fault::model::{Hit, Stress};
+use crate::fault::optimize::{self, Goal, Strategy};
+use crate::fault::reliability;
+use crate::fault::simulate::system::System;
+use crate::fault::simulate::{Mission, run};
+
+/// Three racks, a join and an aggregation with states of different size.
+fn example() -> (ClusterFile, Flow) {
+    let rack = |name: &str| {
+        serde_json::json!({
+            "name": name, "workers": 3, "slots": 3, "worker_mtbf_h": 300.0, "rack_mtbf_h": 4000.0,
+        })
+    };
+    let racks: Vec<_> = ["a", "b", "c"].into_iter().map(rack).collect();
+    let file = serde_json::json!({
+        "rack": racks,
+        "times": { "coordinator_mtbf_h": 5000.0, "global_checkpoint_s": 51.2 },
+        "price": { "late_row": 4e-6 },
+        "sink": { "deadline_s": 3.0 },
+        "task": { "crash_mtbf_h": 1000.0, "common_cause": 0.0, "first_touch_mb_per_s": 0.2 },
+        "fragment": [
+            { "name": "join", "state_mb": 1200.0 },
+            { "name": "sum", "state_mb": 150.0, "capacity_rows_per_s": 150_000.0 },
+        ],
+    });
+    let fragment = |name: &str, parallelism, stateful, selectivity, merge| Fragment {
+        name: name.into(),
+        job: 0,
+        parallelism,
+        stateful,
+        selectivity,
+        merge,
+    };
+    let stream = |from, to, input| Stream { from, to, input, route: Route::Shuffle, logged: false };
+    let flow = Flow {
+        fragments: vec![
+            fragment("bids", 2, false, 1.0, Merge::Union),
+            fragment("auctions", 1, false, 0.2, Merge::Union),
+            fragment("join", 2, true, 1.0, Merge::Join),
+            fragment("sum", 2, true, 0.1, Merge::Union),
+        ],
+        streams: vec![stream(0, 2, 0), stream(1, 2, 1), stream(2, 3, 0)],
+        outlets: vec![Outlet {
+            name: "v".into(),
+            fragment: 3,
+            delivery: Delivery::ExactlyOnce,
+            deadline_s: None,
+            weight: None,
+        }],
+    };
+    (serde_json::from_value(file).unwrap(), flow)
+}
+
+/// Outages that the model expects, as a sorted sample: each shock by its rate and its snapshot's age.
+fn expected_outages(model: &Model, plan: &Plan) -> Vec<f64> {
+    let mut out = Vec::new();
+    let shocks = reliability::all_shocks(model, plan);
+    let total: f64 = shocks.iter().map(super::super::shock::Shock::per_s).sum();
+    for s in &shocks {
+        let copies = (s.per_s() / total * 4000.0).round() as usize;
+        for i in 0..copies {
+            let age = (i as f64 + 0.5) / copies as f64;
+            let worst = s
+                .killed
+                .iter()
+                .map(|&v| {
+                    let hit = s.hit(model, plan.placement.replica[v]);
+                    let x = model.delay(v, plan.choices[v], hit, Stress::NONE, 0.0).quantile_s(age);
+                    let rho = model.path_rho(v, &model.reach[v][0], plan.choices[v], 0.0);
+                    let x = if hit == Hit::Primary { x } else { x.max(0.0) };
+                    x / (1.0 - rho)
+                })
+                .fold(0.0, f64::max);
+            out.push(worst);
+        }
+    }
+    out.sort_by(f64::total_cmp);
+    out
+}
+
+fn drawings(years: f64) -> Vec<(&'static str, String)> {
+    let (file, flow) = example();
+    let input = file.input(&flow).unwrap();
+    let model = Model::new(&input).unwrap();
+    let best = optimize::plan(&model, &Goal::of(Strategy::Cost)).unwrap();
+    let none = optimize::plan(&model, &Goal::of(Strategy::None)).unwrap();
+    let simulated = |p: &Plan| {
+        let s = System::new(&model, p, &[]).unwrap();
+        run(&s, &Mission { years, ..Mission::default() }).unwrap().outages_s
+    };
+    let series = [
+        exceedance("none, model", &expected_outages(&model, &none.plan)),
+        exceedance("none, simulated", &simulated(&none.plan)),
+        exceedance("cost, model", &expected_outages(&model, &best.plan)),
+        exceedance("cost, simulated", &simulated(&best.plan)),
+    ];
+    let outages = chart(
+        "Outages: share that is longer",
+        "length of the outage [s]",
+        "share of outages",
+        (Scale::Linear, Scale::Log),
+        &series,
+    );
+    // Lateness against the number of replicas, with and without snapshots more often than globally.
+    let budget = |overhead: f64| {
+        (0..=7)
+            .filter_map(|k| {
+                let goal = Goal { replica_slots: Some(k), overhead: Some(overhead), ..Goal::of(Strategy::Latency) };
+                Some((k as f64, optimize::plan(&model, &goal).ok()?.cost.lateness_row_s_per_h))
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut lines = Vec::new();
+    for (name, overhead) in [("snapshots take 0.1%", 0.001), ("snapshots take 1%", 0.01), ("snapshots take 10%", 0.1)] {
+        lines.push(Series { name: name.into(), points: budget(overhead) });
+    }
+    let budgets = chart(
+        "Lateness against budget",
+        "replicas (fault.replica_slots)",
+        "lateness [row·s/h]",
+        (Scale::Linear, Scale::Log),
+        &lines,
+    );
+    let graph = plan(&model, &best.plan, "The cheapest plan (yellow: with a replica)");
+    vec![("fault-outages.svg", outages), ("fault-budget.svg", budgets), ("fault-plan.svg", graph)]
+}
+
+#[test]
+fn drawings_are_sound() {
+    for (name, svg) in drawings(0.2) {
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"), "{name}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    }
+    let odd = [Series { name: "<a&b>".into(), points: vec![(f64::NAN, 1.0), (1.0, f64::INFINITY), (0.0, 0.0)] }];
+    for scales in [(Scale::Linear, Scale::Linear), (Scale::Log, Scale::Log)] {
+        let svg = chart("t", "x", "y", scales, &odd);
+        assert!(svg.contains("&lt;a&amp;b&gt;") && !svg.contains("NaN") && !svg.contains("inf"));
+        assert!(chart("t", "x", "y", scales, &[]).contains("</svg>"));
+    }
+}
+
+#[test]
+#[ignore = "writes docs/figures: cargo test --release -p spate-planner -- --ignored draw_the_figures_of_the_docs"]
+fn draw_the_figures_of_the_docs() {
+    let dir =
+        std::env::var("SPATE_FIGURES").unwrap_or_else(|_| format!("{}/../docs/figures", env!("CARGO_MANIFEST_DIR")));
+    std::fs::create_dir_all(&dir).unwrap();
+    for (name, svg) in drawings(20.0) {
+        std::fs::write(format!("{dir}/{name}"), svg).unwrap();
+    }
+}
