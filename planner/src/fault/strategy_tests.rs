@@ -73,7 +73,7 @@ fn simulated(x: &Input, p: &Planned, years: f64) -> Estimate {
 
 #[test]
 fn cost_is_never_beaten_by_a_fixed_policy_and_beats_each_somewhere() {
-    let years = if cfg!(debug_assertions) { 0.5 } else { 3.0 };
+    let years = if cfg!(debug_assertions) { 0.3 } else { 3.0 };
     let fixed: Vec<(&str, Goal)> = vec![
         ("none", Goal::of(Strategy::None)),
         ("0.1 s", Goal { level: Some(0), ..Goal::of(Strategy::Checkpoint) }),
@@ -137,7 +137,7 @@ fn two_jobs(profile: Profile) -> Input {
 
 #[test]
 fn burst_beats_latency_in_bursts_and_equals_it_without() {
-    let years = if cfg!(debug_assertions) { 1.0 } else { 5.0 };
+    let years = if cfg!(debug_assertions) { 0.5 } else { 5.0 };
     let lateness = |x: &Input, s: Strategy| {
         let m = Model::new(x).unwrap();
         let goal = Goal { replica_slots: Some(1), overhead: Some(0.05), ..Goal::of(s) };

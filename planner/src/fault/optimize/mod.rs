@@ -126,13 +126,8 @@ impl Effort {
 
     /// For comparing placements.
     fn quick(self) -> Self {
-        Self {
-            dual_rounds: self.dual_rounds.min(6),
-            search_rounds: 4,
-            starts: 2,
-            halvings: self.halvings.min(3),
-            deep: false,
-        }
+        let (dual_rounds, search_rounds, halvings) = if self.deep { (3, 2, 2) } else { (2, 1, 3) };
+        Self { dual_rounds, search_rounds, starts: 1, halvings, deep: false }
     }
 }
 

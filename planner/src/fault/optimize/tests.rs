@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 
 use super::*;
 use crate::fault::graph::{FailureRate, Input};
-use crate::fault::testing::{self, SHAPES, burst_load, cluster, edge, input, random_input, rng};
+use crate::fault::testing::{self, SHAPES, burst_load, cluster, edge, input, random_input, rng, rounds};
 
 /// Every plan of a small input with its cost, under given placements of the primaries; replicas on
 /// every worker there is.
@@ -192,8 +192,8 @@ fn placed(seed: u64) -> (Input, Vec<usize>) {
 #[test]
 fn is_within_one_percent_of_trying_everything_on_a_thousand_inputs() {
     let mut t = tally();
-    let mut inputs = 0;
-    for seed in 0..1100 {
+    let mut inputs = 0u64;
+    for seed in 0..rounds(1100) {
         let (x, primary) = placed(seed);
         let Ok(model) = Model::new(&x) else { continue };
         if (0..x.tasks.len()).any(|v| model.choices(v).is_empty()) {
@@ -216,7 +216,7 @@ fn is_within_one_percent_of_trying_everything_on_a_thousand_inputs() {
         }
     }
     report(&t, &format!("{inputs} inputs, placement given"));
-    assert!(inputs >= 1000 && t.checked >= 2000 && t.impossible >= 20);
+    assert!(inputs >= rounds(1000) && t.checked as u64 >= rounds(2000) && t.impossible as u64 >= rounds(100));
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn large_inputs_are_planned_with_a_small_gap() {
 
 #[test]
 fn more_budget_never_raises_loss() {
-    for seed in 0..120 {
+    for seed in 0..rounds(120) {
         let (mut x, _) = placed(seed);
         x.load.clear();
         let Ok(model) = Model::new(&x) else { continue };
@@ -353,7 +353,7 @@ fn exposure(model: &Model, plan: &Plan, v: usize) -> f64 {
 fn dearer_failures_never_weaken_protection() {
     // One task: more failures or more weight make each second of outage dearer at the same price of
     // protection. (More state makes protection dearer too; then the loss must not fall.)
-    for seed in 0..300 {
+    for seed in 0..rounds(300) {
         let mut rng = rng(seed);
         let mut x = random_input(testing::Shape::Chain, 2, 3, 3, &mut rng);
         x.tasks.iter_mut().for_each(|t| (t.worker, t.common_cause) = (Some(0), 0.0));
@@ -387,7 +387,7 @@ fn dearer_failures_never_weaken_protection() {
 
 #[test]
 fn more_state_or_rate_never_weakens_protection_at_the_same_budget() {
-    for seed in 0..200 {
+    for seed in 0..rounds(200) {
         let mut rng = rng(seed);
         let mut x = random_input(testing::SHAPES[seed as usize % 5], 4, 3, 3, &mut rng);
         for t in &mut x.tasks {
