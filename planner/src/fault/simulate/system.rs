@@ -336,22 +336,29 @@ impl<'a> Run<'a> {
     /// Copies die: what served is replaced, all are started again somewhere.
     fn kill(&mut self, killed: &[(usize, Vec<usize>)]) {
         let c = &self.s.input.cluster;
-        // Who restores on which worker: they share its bandwidth.
-        let mut restoring = vec![0usize; c.workers.len()];
         for (v, which) in killed {
             for &i in which {
                 self.load[self.tasks[*v].copies[i].at] -= 1;
                 self.tasks[*v].copies[i].ready = f64::INFINITY;
             }
         }
+        // Tasks that nobody serves start first, replicas in the background; those that restore on
+        // one worker share its bandwidth.
+        let mut urgent = vec![0usize; c.workers.len()];
+        let mut restoring = vec![0usize; c.workers.len()];
         let mut started: Vec<(usize, usize)> = Vec::new();
-        for (v, which) in killed {
-            for &i in which {
-                let at = self.place(*v, i);
-                self.tasks[*v].copies[i].at = at;
-                self.load[at] += 1;
-                restoring[at] += usize::from(self.s.input.tasks[*v].stateful());
-                started.push((*v, i));
+        for first in [true, false] {
+            for (v, which) in killed {
+                let serving = self.tasks[*v].serving;
+                for &i in which.iter().filter(|&&i| (serving == i) == first) {
+                    let at = self.place(*v, i);
+                    self.tasks[*v].copies[i].at = at;
+                    self.load[at] += 1;
+                    let stateful = usize::from(self.s.input.tasks[*v].stateful());
+                    restoring[at] += stateful;
+                    urgent[at] += if first { stateful } else { 0 };
+                    started.push((*v, i));
+                }
             }
         }
         for (v, i) in started {
@@ -359,9 +366,10 @@ impl<'a> Run<'a> {
             let at = self.tasks[v].copies[i].at;
             // Nowhere to start before that machine is back.
             let wait = (self.down[at] - self.now).max(0.0);
-            let restore = t.state_bytes / t.restore_bytes_per_s * restoring[at].max(1) as f64;
-            let up = self.now + c.detection_s + c.launch_s + wait + restore;
             let serving = self.tasks[v].serving == i;
+            let sharing = if serving { urgent[at] } else { restoring[at] };
+            let restore = t.state_bytes / t.restore_bytes_per_s * sharing.max(1) as f64;
+            let up = self.now + c.detection_s + c.launch_s + wait + restore;
             let other = (0..self.tasks[v].copies.len()).find(|&j| j != i && self.tasks[v].copies[j].ready <= self.now);
             if serving {
                 self.watch(self.s.group_of[v]);
