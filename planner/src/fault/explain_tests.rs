@@ -1,3 +1,5 @@
+//! Explanations, descriptions of clusters, and that neither ever tells what is not a number.
+
 use rand::Rng;
 
 use super::*;

@@ -4,7 +4,6 @@ use super::*;
 use crate::fault::cluster::ClusterFile;
 use crate::fault::flow::{Flow, Fragment, Outlet, Route, Stream};
 use crate::fault::graph::{Delivery, Merge};
-use crate::fault::model::{Hit, Stress};
 use crate::fault::optimize::{self, Goal, Strategy};
 use crate::fault::reliability;
 use crate::fault::simulate::system::System;
@@ -23,7 +22,7 @@ fn example() -> (ClusterFile, Flow) {
         "times": { "coordinator_mtbf_h": 5000.0, "global_checkpoint_s": 51.2 },
         "price": { "late_row": 4e-6 },
         "sink": { "deadline_s": 3.0 },
-        "task": { "crash_mtbf_h": 1000.0, "common_cause": 0.0, "first_touch_mb_per_s": 0.2 },
+        "task": { "crash_mtbf_h": 1000.0, "common_cause": 0.0, "first_touch_mb_per_s": 5.0 },
         "fragment": [
             { "name": "join", "state_mb": 1200.0 },
             { "name": "sum", "state_mb": 150.0, "capacity_rows_per_s": 150_000.0 },
@@ -64,28 +63,15 @@ fn expected_outages(model: &Model, plan: &Plan) -> Vec<f64> {
     let total: f64 = shocks.iter().map(super::super::shock::Shock::per_s).sum();
     for s in &shocks {
         let copies = (s.per_s() / total * 4000.0).round() as usize;
-        for i in 0..copies {
-            let age = (i as f64 + 0.5) / copies as f64;
-            let worst = s
-                .killed
-                .iter()
-                .map(|&v| {
-                    let hit = s.hit(model, plan.placement.replica[v]);
-                    let x = model.delay(v, plan.choices[v], hit, Stress::NONE, 0.0).quantile_s(age);
-                    let rho = model.path_rho(v, &model.reach[v][0], plan.choices[v], 0.0);
-                    let x = if hit == Hit::Primary { x } else { x.max(0.0) };
-                    x / (1.0 - rho)
-                })
-                .fold(0.0, f64::max);
-            out.push(worst);
-        }
+        let at = reliability::outages(model, plan, s, 0);
+        out.extend((0..copies).map(|i| at[i * at.len() / copies].1));
     }
     out.sort_by(f64::total_cmp);
     out
 }
 
 /// With fewer points where only their soundness matters.
-fn drawings(years: f64, replicas: usize) -> Vec<(&'static str, String)> {
+fn drawings(years: f64, points: u8) -> Vec<(&'static str, String)> {
     let (file, flow) = example();
     let input = file.input(&flow).unwrap();
     let model = Model::new(&input).unwrap();
@@ -108,24 +94,23 @@ fn drawings(years: f64, replicas: usize) -> Vec<(&'static str, String)> {
         (Scale::Linear, Scale::Log),
         &series,
     );
-    // Lateness against the number of replicas, with and without snapshots more often than globally.
-    let budget = |overhead: f64| {
-        (0..=replicas)
-            .filter_map(|k| {
+    // Lateness against what snapshots may take, for some numbers of replicas.
+    let budget = |k: usize| {
+        (0..points)
+            .filter_map(|i| {
+                let overhead = 0.0005 * f64::from(i).exp2().sqrt();
                 let goal = Goal { replica_slots: Some(k), overhead: Some(overhead), ..Goal::of(Strategy::Latency) };
-                Some((k as f64, optimize::plan(&model, &goal).ok()?.cost.lateness_row_s_per_h))
+                Some((overhead * 100.0, optimize::plan(&model, &goal).ok()?.cost.lateness_row_s_per_h))
             })
             .collect::<Vec<_>>()
     };
-    let mut lines = Vec::new();
-    for (name, overhead) in [("snapshots take 0.1%", 0.001), ("snapshots take 1%", 0.01), ("snapshots take 10%", 0.1)] {
-        lines.push(Series { name: name.into(), points: budget(overhead) });
-    }
+    let lines = [(0, "no replica"), (1, "1 replica"), (2, "2 replicas")]
+        .map(|(k, name)| Series { name: name.into(), points: budget(k) });
     let budgets = chart(
         "Lateness against budget",
-        "replicas (fault.replica_slots)",
+        "snapshots may take (fault.overhead) [% of the cores]",
         "lateness [row·s/h]",
-        (Scale::Linear, Scale::Log),
+        (Scale::Log, Scale::Log),
         &lines,
     );
     let graph = plan(&model, &best.plan, "The cheapest plan (yellow: with a replica)");
@@ -134,7 +119,7 @@ fn drawings(years: f64, replicas: usize) -> Vec<(&'static str, String)> {
 
 #[test]
 fn drawings_are_sound() {
-    for (name, svg) in drawings(0.2, 1) {
+    for (name, svg) in drawings(0.2, 2) {
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"), "{name}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
         assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
@@ -153,7 +138,7 @@ fn draw_the_figures_of_the_docs() {
     let dir =
         std::env::var("SPATE_FIGURES").unwrap_or_else(|_| format!("{}/../docs/figures", env!("CARGO_MANIFEST_DIR")));
     std::fs::create_dir_all(&dir).unwrap();
-    for (name, svg) in drawings(20.0, 7) {
+    for (name, svg) in drawings(20.0, 16) {
         std::fs::write(format!("{dir}/{name}"), svg).unwrap();
     }
 }

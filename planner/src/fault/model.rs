@@ -116,6 +116,10 @@ pub struct Model<'a> {
     pub input: &'a Input,
     /// Producers before consumers.
     pub order: Vec<usize>,
+    /// Place of each task in that order.
+    pub rank: Vec<usize>,
+    /// Producers of each task within its job.
+    pub producers: Vec<Vec<usize>>,
     /// Sinks that each task holds up.
     pub reach: Vec<Vec<Reach>>,
 }
@@ -126,7 +130,13 @@ impl<'a> Model<'a> {
         input.validate()?;
         let order = input.topological_order()?;
         let reach = super::reach::reach(input, &order)?;
-        Ok(Self { input, order, reach })
+        let mut rank = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(i, &v)| rank[v] = i);
+        let mut producers = vec![Vec::new(); order.len()];
+        for e in input.edges.iter().filter(|e| !e.logged) {
+            producers[e.to].push(e.from);
+        }
+        Ok(Self { input, order, rank, producers, reach })
     }
 
     /// Levels there are: 0 to the global one.

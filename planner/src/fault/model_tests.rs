@@ -1,3 +1,5 @@
+//! The model by hand, and what it refuses.
+
 use super::*;
 use crate::fault::graph::{Delivery, FailureRate, Merge};
 use crate::fault::testing::{burst_load, edge, input};

@@ -1,11 +1,13 @@
 //! What a plan promises: how likely a deadline is missed, how likely a day passes without that, how
 //! available each sink is.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::error::Result;
 use super::graph::Delivery;
-use super::model::{Hit, Model};
+use super::model::Model;
 use super::shock::{self, Plan, Shock};
 
 /// Moments of a snapshot cycle at which a shock of several tasks is looked at.
@@ -41,65 +43,112 @@ pub struct Effect {
     pub outage_s: f64,
 }
 
-/// The effect of a shock on a sink.
-///
-/// All tasks take their snapshots on the same grid of epochs, so the ages of those that die together
-/// are tied: with t the time since the last common barrier, u = κ + (t mod τ). The worst delay and
-/// the worst outage are taken at each of 64 moments t and averaged; a maximum of averages would be
-/// too low.
-pub fn effect(model: &Model, plan: &Plan, shock: &Shock, sink: usize) -> Effect {
+/// A task that a shock kills, as it comes back.
+struct Restart {
+    /// Until its first replayed row, and what each second of age adds [s].
+    first_s: f64,
+    per_s: f64,
+    /// Age of its snapshot: least, and the interval that it varies over; 0 with a replica.
+    least_age_s: f64,
+    interval_s: f64,
+    /// What is buffered between it and the sink [s].
+    buffer_s: f64,
+    rho: f64,
+    /// Its producers that the shock kills too, as places in the list of restarts.
+    after: Vec<usize>,
+}
+
+/// The killed tasks on a path to a sink, producers first.
+fn restarts(model: &Model, plan: &Plan, shock: &Shock, sink: usize) -> Vec<Restart> {
     let level = model.input.mean_level();
     let c = &model.input.cluster;
-    let members: Vec<_> = shock
-        .killed
-        .iter()
-        .flat_map(|&v| {
-            let hit = shock.hit(model, plan.placement.replica[v]);
-            model.reach[v].iter().filter(|r| r.sink == sink).map(move |r| (v, r, hit))
-        })
-        .map(|(v, r, hit)| {
-            let choice = plan.choices[v];
-            let span = model.delay(v, choice, hit, shock.stress, level);
-            let span = if model.input.sinks[sink].delivery == Delivery::AtMostOnce {
-                super::fluid::Span::point(span.low_s)
-            } else {
-                span
-            };
-            let tau_s = if model.input.tasks[v].stateful() { c.interval_s(choice.level) } else { c.epoch_s };
-            let rho = model.path_rho(v, r, choice, level);
-            // Beyond capacity the path catches up when the machine is back.
-            let out = move |x: f64| {
-                super::fluid::outage_in_burst_s(x, rho * shock.stress.load, c.repair_s, rho).unwrap_or(f64::MAX)
-            };
-            (span, tau_s, model.input.sinks[sink].slack_s() + r.buffer_s, r.buffer_s, out, hit)
-        })
-        .collect();
-    if members.is_empty() {
-        return Effect::default();
-    }
-    if let [(span, _, slack_s, buffer_s, out, _)] = members.as_slice() {
-        // Alone: in closed form, but for what buffers hide of it.
-        let outage_s = if *buffer_s <= span.low_s && shock.stress.load <= 1.0 {
-            out(span.mean_s() - buffer_s)
-        } else {
-            (0..MOMENTS).map(|i| out((span.quantile_s(moment(i)) - buffer_s).max(0.0))).sum::<f64>()
-                / f64::from(MOMENTS)
+    let lossy = model.input.sinks[sink].delivery == Delivery::AtMostOnce;
+    let mut killed = shock.killed.clone();
+    killed.sort_by_key(|&v| model.rank[v]);
+    let mut place: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut out = Vec::new();
+    for v in killed {
+        let Some(reach) = model.reach[v].iter().find(|r| r.sink == sink) else { continue };
+        let (t, choice) = (&model.input.tasks[v], plan.choices[v]);
+        let hit = shock.hit(model, plan.placement.replica[v]);
+        let span = model.delay(v, choice, hit, shock.stress, level);
+        let replays = span.high_s > span.low_s && !lossy;
+        let (least_age_s, interval_s) = match (replays, t.stateful()) {
+            (false, _) => (0.0, 0.0),
+            (true, true) => (t.snapshot_completion_s, c.interval_s(choice.level)),
+            (true, false) => (0.0, c.epoch_s),
         };
-        return Effect { miss: span.exceeds(*slack_s), outage_s };
+        let per_s = if replays { (span.high_s - span.low_s) / interval_s } else { 0.0 };
+        place.insert(v, out.len());
+        out.push(Restart {
+            first_s: span.low_s - per_s * least_age_s,
+            per_s,
+            least_age_s,
+            interval_s,
+            buffer_s: reach.buffer_s,
+            rho: model.path_rho(v, reach, choice, level),
+            after: model.producers[v].iter().filter_map(|u| place.get(u).copied()).collect(),
+        });
     }
-    let cycle_s = members.iter().map(|m| m.1).fold(0.0, f64::max);
+    out
+}
+
+/// How a shock shows at a sink at 64 moments of the snapshot cycle: whether rows are late, and the
+/// outage [s]. Empty if it does not show there.
+///
+/// All tasks take their snapshots on the same grid of epochs, so the ages of those that die together
+/// are tied: with t the time since the last common barrier, u = κ + (t mod τ). And they rebuild as a
+/// pipeline: a task waits for a killed producer to get from its own, older snapshot to the task's, and
+/// then both go on at the pace of the slower.
+pub fn outages(model: &Model, plan: &Plan, shock: &Shock, sink: usize) -> Vec<(bool, f64)> {
+    let c = &model.input.cluster;
+    let slack_s = model.input.sinks[sink].slack_s();
+    let tasks = restarts(model, plan, shock, sink);
+    if tasks.is_empty() {
+        return Vec::new();
+    }
+    // Beyond capacity the path catches up when the machine is back.
+    let outage_s = |x: f64, rho: f64| {
+        super::fluid::outage_in_burst_s(x, rho * shock.stress.load, c.repair_s, rho).unwrap_or(f64::MAX)
+    };
+    let cycle_s = tasks.iter().map(|t| t.interval_s).fold(0.0, f64::max);
+    // Per task: when it gets its first row, its pace, its age.
+    let mut done: Vec<(f64, f64, f64)> = Vec::with_capacity(tasks.len());
+    (0..MOMENTS)
+        .map(|i| {
+            done.clear();
+            let (mut missed, mut longest) = (false, 0.0f64);
+            for t in &tasks {
+                let now = moment(i) * cycle_s;
+                let age = if t.interval_s > 0.0 { t.least_age_s + now % t.interval_s } else { 0.0 };
+                let (mut first, mut pace) = (t.first_s, t.per_s);
+                for &(f, p, a) in t.after.iter().map(|&u| &done[u]) {
+                    first = first.max(f + p * (a - age).max(0.0));
+                    pace = pace.max(p);
+                }
+                done.push((first, pace, age));
+                let x = first + pace * age;
+                missed |= x > slack_s + t.buffer_s;
+                longest = longest.max(outage_s((x - t.buffer_s).max(0.0), t.rho));
+            }
+            (missed, longest)
+        })
+        .collect()
+}
+
+/// The effect of a shock on a sink: the mean of [`outages`], where a maximum of means would be too
+/// low; a task alone misses with a probability in closed form.
+pub fn effect(model: &Model, plan: &Plan, shock: &Shock, sink: usize) -> Effect {
+    let all = outages(model, plan, shock, sink);
     let mut sum = Effect::default();
-    for i in 0..MOMENTS {
-        let t = moment(i) * cycle_s;
-        let (mut missed, mut outage_s) = (false, 0.0f64);
-        for (span, tau_s, slack_s, buffer_s, out, hit) in &members {
-            let age = if *hit == Hit::Primary { 0.0 } else { (t / tau_s).fract() };
-            let x = span.quantile_s(age);
-            missed |= x > *slack_s;
-            outage_s = outage_s.max(out((x - buffer_s).max(0.0)));
-        }
-        sum.miss += f64::from(u8::from(missed)) / f64::from(MOMENTS);
+    for (missed, outage_s) in &all {
+        sum.miss += f64::from(u8::from(*missed)) / f64::from(MOMENTS);
         sum.outage_s += outage_s / f64::from(MOMENTS);
+    }
+    if let [t] = restarts(model, plan, shock, sink).as_slice() {
+        let low_s = t.first_s + t.per_s * t.least_age_s;
+        let span = super::fluid::Span { low_s, high_s: low_s + t.per_s * t.interval_s };
+        sum.miss = span.exceeds(model.input.sinks[sink].slack_s() + t.buffer_s);
     }
     sum
 }

@@ -1,3 +1,5 @@
+//! What estimators learn, forget and survive.
+
 use rand::Rng;
 
 use super::*;

@@ -36,6 +36,8 @@ pub struct System<'a> {
     pub(super) modes: Vec<Vec<Choice>>,
     into: Vec<Vec<usize>>,
     logged_out: Vec<Vec<usize>>,
+    out: Vec<Vec<usize>>,
+    rank: Vec<usize>,
     /// Which jobs are simulated together, and their tasks in topological order.
     pub(super) group_of: Vec<usize>,
     groups: Vec<Vec<usize>>,
@@ -50,6 +52,7 @@ impl<'a> System<'a> {
         let n = input.tasks.len();
         let mut into = vec![Vec::new(); n];
         let mut logged_out = vec![Vec::new(); n];
+        let mut out = vec![Vec::new(); n];
         // Tasks joined by any edge are followed together.
         let mut root: Vec<usize> = (0..n).collect();
         fn find(root: &mut [usize], mut v: usize) -> usize {
@@ -61,9 +64,8 @@ impl<'a> System<'a> {
         }
         for e in &input.edges {
             into[e.to].push(e.from);
-            if e.logged {
-                logged_out[e.from].push(e.to);
-            }
+            let consumers = if e.logged { &mut logged_out } else { &mut out };
+            consumers[e.from].push(e.to);
             let (a, b) = (find(&mut root, e.from), find(&mut root, e.to));
             root[a] = b;
         }
@@ -96,7 +98,18 @@ impl<'a> System<'a> {
         for choices in by_state.iter_mut().filter(|c| c.is_empty()) {
             choices.clone_from(&plan.choices);
         }
-        Ok(Self { input, plan, modes: by_state, into, logged_out, group_of, groups, sinks_of_group })
+        Ok(Self {
+            input,
+            plan,
+            modes: by_state,
+            into,
+            logged_out,
+            out,
+            rank: model.rank.clone(),
+            group_of,
+            groups,
+            sinks_of_group,
+        })
     }
 
     pub(super) fn level_of(&self, v: usize, state: usize) -> u8 {
@@ -361,7 +374,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        for (v, i) in started {
+        for &(v, i) in &started {
             let t = &self.s.input.tasks[v];
             let at = self.tasks[v].copies[i].at;
             // Nowhere to start before that machine is back.
@@ -398,6 +411,25 @@ impl<'a> Run<'a> {
                 (false, _) => {}
             }
             self.tasks[v].copies[i].ready = self.caught_up(v, snapshot, up);
+        }
+        self.lost_logs(&started);
+    }
+
+    /// What a stateless task had put out since its consumers' snapshots was in its memory: it must put
+    /// it out again. Consumers first, since they may be of the same kind.
+    fn lost_logs(&mut self, started: &[(usize, usize)]) {
+        let mut lost: Vec<usize> = started
+            .iter()
+            .map(|s| s.0)
+            .filter(|&v| !self.s.input.tasks[v].stateful() && self.tasks[v].up_at > self.now)
+            .filter(|&v| self.tasks[v].copies[self.tasks[v].serving].ready > self.now)
+            .collect();
+        lost.sort_by_key(|&v| std::cmp::Reverse(self.s.rank[v]));
+        for v in lost {
+            let needed = self.s.out[v].iter().map(|&w| self.tasks[w].done).min();
+            let task = &mut self.tasks[v];
+            task.seen = task.seen.max(task.done);
+            task.done = task.done.min(needed.unwrap_or(task.done));
         }
     }
 
