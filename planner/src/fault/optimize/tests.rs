@@ -386,7 +386,7 @@ fn dearer_failures_never_weaken_protection() {
 }
 
 #[test]
-fn more_state_or_rate_never_weakens_protection_at_the_same_budget() {
+fn more_state_rate_or_failures_never_weaken_protection_at_the_same_budget() {
     for seed in 0..rounds(200) {
         let mut rng = rng(seed);
         let mut x = random_input(testing::SHAPES[seed as usize % 5], 4, 3, 3, &mut rng);
@@ -409,11 +409,18 @@ fn more_state_or_rate_never_weakens_protection_at_the_same_budget() {
         }
         // Who has the only replica keeps it when a failure of it becomes worse.
         let mut worse = x.clone();
-        worse.tasks[v].state_bytes *= 4.0;
+        match seed % 3 {
+            0 => worse.tasks[v].state_bytes *= 4.0,
+            1 => worse.tasks[v].crash.alpha *= 4.0,
+            _ => {
+                worse.tasks[v].rows_per_s *= 1.5;
+                worse.tasks[v].peak_rows_per_s *= 1.5;
+            }
+        }
         let model = Model::new(&worse).unwrap();
         let after = plan(&model, &goal).unwrap();
         assert!(after.plan.choices[v].active, "seed {seed}: {:?}", after.plan.choices);
-        assert!(exposure(&model, &after.plan, v) <= exposure(&model, &before.plan, v) + 1e-9);
+        assert!(exposure(&model, &after.plan, v) <= exposure(&model, &before.plan, v) + 1e-9, "seed {seed}");
     }
 }
 
@@ -535,8 +542,8 @@ fn the_same_input_gives_the_same_plan() {
 #[ignore = "times a release build: cargo test --release -- --ignored planning_time"]
 #[allow(clippy::disallowed_methods)]
 fn planning_time() {
-    let only_small = std::env::var("SMALL").is_ok();
-    for (jobs, workers, most_s) in [(1, 12, 0.005), (100, 1000, 1.0)].into_iter().filter(|c| !only_small || c.0 == 1) {
+    // The best of several runs: other work on the machine only ever makes one slower.
+    for (jobs, workers, runs, most_s) in [(1, 12, 40, 0.005), (100, 1000, 5, 1.0)] {
         let x = large(jobs, 10, 10, workers, 7);
         for strategy in [Strategy::Cost, Strategy::Latency, Strategy::Burst] {
             let mut goal = Goal::of(strategy);
@@ -546,19 +553,15 @@ fn planning_time() {
             }
             let mut best = f64::INFINITY;
             let mut gap = 0.0;
-            for _ in 0..5 {
+            for _ in 0..runs {
                 let start = std::time::Instant::now();
                 let m = Model::new(&x).unwrap();
                 gap = plan(&m, &goal).unwrap().gap();
                 best = best.min(start.elapsed().as_secs_f64());
             }
-            println!(
-                "{} tasks, {workers} workers, {strategy:?}: {:.1} ms, gap {:.3}%",
-                x.tasks.len(),
-                best * 1e3,
-                gap * 100.0
-            );
-            assert!(std::env::var("ANY").is_ok() || best < most_s, "{strategy:?}: {best} s");
+            let n = x.tasks.len();
+            println!("{n} tasks, {workers} workers, {strategy:?}: {:.1} ms, gap {:.3}%", best * 1e3, gap * 100.0);
+            assert!(best < most_s, "{strategy:?}: {best} s");
         }
     }
 }
