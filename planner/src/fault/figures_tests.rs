@@ -20,7 +20,7 @@ fn example() -> (ClusterFile, Flow) {
     let file = serde_json::json!({
         "rack": racks,
         "times": { "coordinator_mtbf_h": 5000.0, "global_checkpoint_s": 51.2 },
-        "price": { "late_row": 2e-4 },
+        "price": { "late_row": 1e-3 },
         "sink": { "deadline_s": 3.0 },
         "task": { "crash_mtbf_h": 1000.0, "common_cause": 0.0, "first_touch_mb_per_s": 5.0 },
         "fragment": [

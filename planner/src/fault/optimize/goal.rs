@@ -79,7 +79,7 @@ impl Goal {
 
     /// Whether the plan minimises running cost first (else losses).
     pub(super) fn cheapest(&self) -> bool {
-        self.slo.is_some() || self.strategy == Strategy::Cost
+        self.slo.is_some() || self.counts_rows()
     }
 
     /// Which load losses are taken at: `latency` looks at the mean load alone, as if it were steady.
@@ -87,9 +87,10 @@ impl Goal {
         if self.strategy == Strategy::Latency { When::Mean } else { When::States }
     }
 
-    /// Whether losses are counted as late rows (else as their lateness).
+    /// Whether losses are counted as late rows and priced (else as their lateness). Fixed policies are
+    /// measured by what they cost, too.
     pub fn counts_rows(&self) -> bool {
-        self.strategy == Strategy::Cost
+        !matches!(self.strategy, Strategy::Latency | Strategy::Burst)
     }
 
     /// The loss that counts, of a plan's cost.

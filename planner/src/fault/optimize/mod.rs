@@ -1,8 +1,8 @@
 //! The plan that makes failures cost least, with proof of how far from the best it can be.
 //!
 //! Three coupled decisions: snapshot levels in the order that the dataflow demands, replicas, and
-//! workers for both. For a placement, [`dual`] bounds every plan from below and gives starts, and
-//! [`search`] improves them; `place` proposes placements, which small inputs refine by moves. The
+//! workers for both. For a placement, `dual` bounds every plan from below and gives starts, and
+//! `search` improves them; `place` proposes placements, which small inputs refine by moves. The
 //! gap between plan and bound is part of the answer.
 
 mod dual;
@@ -76,15 +76,14 @@ fn share_above(objective: f64, bound: f64) -> f64 {
 pub fn weights(model: &Model, goal: &Goal) -> (f64, f64) {
     const TIE: f64 = 1e-6;
     let price = model.input.prices.late_row;
-    match (goal.strategy, goal.slo.is_some() || goal.loss_budget_rows_per_h.is_some()) {
-        (Strategy::Cost, false) => (1.0, price),
-        (Strategy::Cost, true) if goal.slo.is_some() && goal.loss_budget_rows_per_h.is_none() => (1.0, price),
-        (_, true) if goal.cheapest() => (1.0, price * TIE),
-        _ => {
-            let rows: f64 = model.input.sinks.iter().map(|s| s.weight * s.rows_per_s).sum();
-            let cores: f64 = model.input.tasks.iter().map(|t| t.cores).sum();
-            (TIE * rows / (cores * model.input.prices.core_per_h).max(1e-9), 1.0)
-        }
+    if goal.counts_rows() && goal.loss_budget_rows_per_h.is_none() {
+        (1.0, price)
+    } else if goal.cheapest() {
+        (1.0, price * TIE)
+    } else {
+        let rows: f64 = model.input.sinks.iter().map(|s| s.weight * s.rows_per_s).sum();
+        let cores: f64 = model.input.tasks.iter().map(|t| t.cores).sum();
+        (TIE * rows / (cores * model.input.prices.core_per_h).max(1e-9), 1.0)
     }
 }
 
@@ -117,7 +116,8 @@ struct Effort {
 impl Effort {
     fn of(tasks: usize, labels: usize) -> Self {
         match tasks * labels {
-            0..=200 => Self { dual_rounds: 60, search_rounds: 20, starts: 6, halvings: 8, deep: true },
+            0..=64 => Self { dual_rounds: 60, search_rounds: 20, starts: 6, halvings: 8, deep: true },
+            65..=200 => Self { dual_rounds: 20, search_rounds: 4, starts: 2, halvings: 6, deep: true },
             201..=3000 => Self { dual_rounds: 4, search_rounds: 2, starts: 1, halvings: 4, deep: false },
             3001..=30_000 => Self { dual_rounds: 20, search_rounds: 3, starts: 1, halvings: 6, deep: false },
             _ => Self { dual_rounds: 12, search_rounds: 1, starts: 1, halvings: 4, deep: false },
@@ -192,7 +192,7 @@ fn on_placement(
         }
         let (labels, objective, b) = match goal.strategy {
             Strategy::Cost | Strategy::Latency | Strategy::Burst => options(model, goal, &problem, effort, start)?,
-            Strategy::None | Strategy::Checkpoint | Strategy::Active => fixed(model, goal, &problem)?,
+            Strategy::None | Strategy::Checkpoint | Strategy::Active => fixed(model, goal, &problem, effort)?,
         };
         if attempt == 0 {
             // Later problems are restricted: theirs would not bound the first.
@@ -266,7 +266,7 @@ fn options(
         let mut s = State::new(problem, x);
         s.improve(effort.search_rounds, effort.deep);
         if budgeted && (effort.deep || s.is_tight()) {
-            let rounds = if effort.deep { 4 } else { 1 };
+            let rounds = if effort.starts > 2 { 4 } else { 1 };
             s.improve_by_prices(dual.prices, effort.halvings, rounds, effort.deep);
         }
         let (a, b) = (s.score(), best.as_ref().map(State::score));
@@ -329,8 +329,8 @@ fn broken_budget(model: &Model, goal: &Goal, problem: &Problem, best: &State) ->
     )
 }
 
-/// Labels of a fixed policy.
-fn fixed(model: &Model, goal: &Goal, problem: &Problem) -> Result<(Vec<usize>, f64, f64)> {
+/// Labels of a fixed policy, and how cheap any plan could be.
+fn fixed(model: &Model, goal: &Goal, problem: &Problem, effort: Effort) -> Result<(Vec<usize>, f64, f64)> {
     let global = model.input.cluster.global_level;
     let level = if goal.strategy == Strategy::Checkpoint { goal.level.unwrap_or(global) } else { global };
     if level > global {
@@ -355,7 +355,8 @@ fn fixed(model: &Model, goal: &Goal, problem: &Problem) -> Result<(Vec<usize>, f
     if goal.strategy == Strategy::Active && s.totals.replicas > problem.caps.replicas {
         return Err(broken_budget(model, goal, problem, &s));
     }
-    Ok((s.x, objective, objective))
+    let bound = dual::solve(problem, effort.dual_rounds, Some(objective)).bound.min(objective);
+    Ok((s.x, objective, bound))
 }
 
 /// Small inputs: moves and exchanges of tasks between workers while that helps.
@@ -442,12 +443,7 @@ fn finish(
         let setting =
             Setting { primary: None, refuge: &refuge, when: goal.when(), fixed_active: None, switching: None };
         let relaxed = Problem::new(model, goal, &setting)?;
-        match goal.strategy {
-            Strategy::Cost | Strategy::Latency | Strategy::Burst => {
-                dual::solve(&relaxed, if effort.deep { 20 } else { 2 }, Some(objective)).bound.min(bound)
-            }
-            _ => bound,
-        }
+        dual::solve(&relaxed, if effort.deep { 20 } else { 2 }, Some(objective)).bound.min(bound)
     };
     let mut binding = Vec::new();
     if goal.replica_slots.is_some_and(|k| cost.replicas == k) {

@@ -224,7 +224,7 @@ impl<'a> State<'a> {
             if !better {
                 better = self.swaps(&mut log, deep);
             }
-            if !better && deep {
+            if !better && deep && self.p.tasks * self.p.labels <= 64 {
                 better = self.pairs(&mut log);
             }
             // Sums drift by rounding; start them afresh.
