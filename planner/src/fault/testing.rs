@@ -129,7 +129,7 @@ pub(crate) const SHAPES: [Shape; 5] = [Shape::Chain, Shape::Tree, Shape::Diamond
 
 /// How many rounds a proof takes: all of them in an optimised build, fewer where each is slow.
 pub(crate) fn rounds(all: u64) -> u64 {
-    if cfg!(debug_assertions) { all / 5 } else { all }
+    if cfg!(debug_assertions) { all / 10 } else { all }
 }
 
 pub(crate) fn rng(seed: u64) -> SmallRng {
