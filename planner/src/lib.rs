@@ -4,6 +4,7 @@
 
 pub mod bind;
 pub mod catalog;
+pub mod dataflow;
 pub mod explain;
 pub mod fault;
 pub mod fragment;

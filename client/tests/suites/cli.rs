@@ -30,6 +30,8 @@ fn help_has_examples_everywhere() {
         &["generate", "nexmark", "--help"],
         &["bench", "--help"],
         &["bench", "nexmark", "--help"],
+        &["bench", "latency", "--help"],
+        &["simulate", "--help"],
     ] {
         let output = spate(arguments);
         assert!(output.status.success());
@@ -37,7 +39,7 @@ fn help_has_examples_everywhere() {
         assert!(help.contains("Example") && help.contains("spate "), "{help}");
     }
     let help = text(&spate(&["--help"]).stdout);
-    for absent in ["server", "coordinator", "worker", "simulate"] {
+    for absent in ["server", "coordinator", "worker"] {
         assert!(!help.contains(&format!("  {absent} ")), "{help}");
     }
 }
@@ -121,6 +123,70 @@ fn a_byte_order_mark_is_no_statement() {
     let output = spate(&["-f", path.to_str().unwrap(), "--format", "csv"]);
     assert_eq!(text(&output.stdout), "a\n1\n");
     assert!(text(&output.stderr).contains("bom.sql:2:8"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn latencies_are_measured() {
+    let arguments = ["bench", "latency", "--queries", "window", "--load", "20", "--seconds", "1"];
+    let output = spate(&arguments);
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{}{stdout}", text(&output.stderr));
+    let line: Vec<&str> = stdout.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!((line.len(), line[0], line[2]), (8, "window", "20"), "{stdout}");
+    // Percentiles rise, and a row takes no time before it happens.
+    let times: Vec<f64> = line[4..].iter().map(|t| t.parse().unwrap()).collect();
+    assert!(times.windows(2).all(|w| w[0] <= w[1]) && times[0] > 0.0, "{stdout}");
+    fails(&["bench", "latency", "--queries", "q1"], 1, &["there is no query \"q1\"", "project"]);
+}
+
+#[test]
+fn a_described_cluster_is_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name).display().to_string();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let cluster = file(
+        "cluster.toml",
+        "[[rack]]\nname = 'a'\nworkers = 3\nslots = 8\nworker_mtbf_h = 100.0\n[times]\nglobal_checkpoint_s = 60.0\n",
+    );
+    let query = file(
+        "query.sql",
+        "CREATE SOURCE bid WITH (connector = 'nexmark', table = 'bid');\n\
+         CREATE SINK s AS SELECT auction, count(*) FROM bid GROUP BY auction WITH (connector = 'blackhole');",
+    );
+    let json = folder.path().join("out.json").display().to_string();
+    let figures = folder.path().join("figures");
+    let dir = figures.display().to_string();
+    let output = spate(&["simulate", &cluster, &query, "--years", "0.2", "--json", &json, "--draw", &dir]);
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{}{stdout}", text(&output.stderr));
+    for part in ["Fault plan, strategy cost", "aggregate-", "0.2 years simulated with seed 1", "late rows/h", "± 95%"]
+    {
+        assert!(stdout.contains(part), "no {part}: {stdout}");
+    }
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert!(report["failures"].as_u64().unwrap() > 10, "{report}");
+    // The same seed gives the same years, and what the model expects is in the interval or near it.
+    let available = &report["compared"][3];
+    let (model, simulated) = (available["model"].as_f64().unwrap(), available["simulated"].as_f64().unwrap());
+    assert!(model > 0.99 && model < 1.0 && (model - simulated).abs() < 2.0 * (1.0 - model), "{report}");
+    for svg in ["outages.svg", "budget.svg", "plan.svg"] {
+        let svg = std::fs::read_to_string(figures.join(svg)).unwrap();
+        assert!(svg.starts_with("<svg") && !svg.contains("NaN"), "{svg}");
+    }
+    let again = spate(&["simulate", &cluster, &query, "--years", "0.2"]);
+    assert!(stdout.starts_with(&text(&again.stdout)), "{stdout}{}", text(&again.stdout));
+
+    let wrong = file("wrong.toml", "[[rack]]\nname = 'a'\nworkers = 3\nslots = 8\nworker_mtbf = 100.0\n");
+    fails(&["simulate", &wrong, &query], 1, &["wrong.toml", "worker_mtbf"]);
+    let negative = file("negative.toml", "[[rack]]\nname = 'a'\nworkers = 3\nslots = 8\nworker_mtbf_h = -1.0\n");
+    fails(&["simulate", &negative, &query], 1, &["negative.toml", "worker_mtbf_h"]);
+    let none = file("none.sql", "-- nothing\n");
+    fails(&["simulate", &cluster, &none], 1, &["holds no statement"]);
+    let flush = file("flush.sql", "FLUSH;");
+    fails(&["simulate", &cluster, &flush], 1, &["FLUSH"]);
 }
 
 #[test]

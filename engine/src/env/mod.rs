@@ -9,6 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
+/// The text of a file that a user names (settings, not data: data comes through connectors).
+///
+/// # Errors
+/// When it cannot be read, or is no UTF-8.
+pub fn read_text(path: &std::path::Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
 /// A source of time.
 pub trait Clock: Send + Sync {
     /// Wall-clock time in microseconds since 1970-01-01 UTC. May jump.

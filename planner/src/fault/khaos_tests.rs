@@ -13,7 +13,10 @@ struct Row {
 }
 
 fn rows() -> Option<Vec<Row>> {
-    let dir = std::env::var("SPATE_SHARED").unwrap_or_else(|_| format!("{}/../../shared", env!("CARGO_MANIFEST_DIR")));
+    let dir = std::env::var("SPATE_SHARED").unwrap_or_else(|_| {
+        let project = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        project.join("..").join("shared").display().to_string()
+    });
     let text = std::fs::read_to_string(format!("{dir}/data/khaos_iot_failures.csv")).ok()?;
     let parse = |l: &str| {
         let x: Vec<f64> = l.split(',').map(|f| f.trim().parse().unwrap()).collect();

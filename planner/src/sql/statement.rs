@@ -445,6 +445,8 @@ pub enum ExplainMode {
     Stream,
     /// The stream plan cut into fragments, with exchanges.
     Fragments,
+    /// What failures would cost, and how tasks would be protected.
+    Fault,
 }
 
 /// `EXPLAIN`.
@@ -454,6 +456,8 @@ pub struct Explain {
     pub mode: ExplainMode,
     /// `VERBOSE`.
     pub verbose: bool,
+    /// `FORMAT JSON`.
+    pub json: bool,
     /// A query, or a statement that holds one.
     pub statement: Box<Statement>,
     /// `EMIT ON WINDOW CLOSE` of a query; a statement that holds one has its own.

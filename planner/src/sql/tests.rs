@@ -83,7 +83,10 @@ fn brief(sql: &str) -> String {
             }
             Statement::Copy(c) => format!("copy {} {:?} {} {:?}", c.table, c.columns, c.path, c.options),
             Statement::Subscribe(s) => format!("subscribe {} {} {:?}", input(&s.target), s.snapshot, s.as_of),
-            Statement::Explain(e) => format!("explain {:?} {} {}", e.mode, e.verbose, e.statement.verb()),
+            Statement::Explain(e) => {
+                let json = if e.json { " json" } else { "" };
+                format!("explain {:?} {} {}{json}", e.mode, e.verbose, e.statement.verb())
+            }
             Statement::Drop(d) => format!(
                 "drop {} {} {} {}",
                 d.kind,
@@ -320,6 +323,10 @@ fn utilities() {
     );
     check("EXPLAIN (SELECT 1)", "explain Stream false SELECT");
     check("EXPLAIN ANALYZE SELECT 1", "Unsupported 1:9 EXPLAIN ANALYZE is not supported");
+    check("EXPLAIN FAULT SELECT 1", "explain Fault false SELECT");
+    check("EXPLAIN FAULT FORMAT JSON SELECT 1", "explain Fault false SELECT json");
+    check("EXPLAIN (FAULT, FORMAT text) SELECT 1", "explain Fault false SELECT");
+    check("EXPLAIN (FORMAT JSON) SELECT 1", "Unsupported 1:10 EXPLAIN (FORMAT JSON) without FAULT is not supported");
     check("EXPLAIN FLUSH", "Unsupported 1:9 EXPLAIN FLUSH is not supported");
     check("DROP MATERIALIZED VIEW IF EXISTS a, s.b CASCADE", "drop materialized view a,s.b true true");
     check("DROP TABLE t RESTRICT", "drop table t false false");

@@ -3,6 +3,7 @@
 mod ddl;
 mod dml;
 pub mod engine;
+mod explain;
 pub mod resolver;
 mod select;
 mod show;

@@ -1,4 +1,4 @@
-//! SELECT and EXPLAIN.
+//! SELECT.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,10 @@ use spate_engine::state::view::ViewStore;
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
 use spate_planner::bind::{BindMode, bind_query, relations_of, without_marks};
 use spate_planner::catalog::{Relation, RelationKind};
-use spate_planner::explain;
-use spate_planner::lower::{LowerOptions, Target, lower};
-use spate_planner::rules::guard::ErrorCounter;
-use spate_planner::rules::optimize_continuous;
 use spate_planner::sql::Query;
-use spate_planner::sql::statement::{Explain, ExplainMode, Input, Statement};
 
 use super::ddl::index;
 use super::resolver::{Names, is_system, system_rows};
-use super::show::text_rows;
 use super::{RowStream, Session};
 use crate::batch::provider::{Bounded, Snapshot};
 use crate::batch::stored::{Path, Stored};
@@ -194,7 +188,7 @@ impl Session {
 
     /// What a query that is answered once finds by a key or an index; `None` also where it cannot be
     /// answered now, which is no reason not to explain it.
-    async fn found_how(&self, query: &Query) -> Option<String> {
+    pub(super) async fn found_how(&self, query: &Query) -> Option<String> {
         let plan = {
             let names = Names::new(&self.engine, &self.variables.search_path);
             bind_query(&names, query, &BindMode::AdHoc).ok()?
@@ -208,55 +202,6 @@ impl Session {
         let mut notes: Vec<String> = std::mem::take(&mut *notes.lock());
         notes.dedup();
         (!notes.is_empty()).then(|| format!("SELECT finds rows of {}", notes.join(", of ")))
-    }
-
-    pub(super) async fn explain(&mut self, explain: Explain) -> Result<RowStream> {
-        let (statement, mode, waits) = (*explain.statement, explain.mode, explain.emit_on_window_close);
-        let answered = matches!(statement, Statement::Query(_)) && !waits;
-        let (query, emit, sink) = match statement {
-            Statement::Query(q) => (q, waits, false),
-            Statement::CreateMaterializedView(c) => (c.query, c.emit_on_window_close, false),
-            Statement::CreateView(c) => (c.query, false, false),
-            Statement::CreateSink(c) => match c.input {
-                Input::Query { query, emit_on_window_close, .. } => (query, emit_on_window_close, true),
-                Input::Relation(name) => {
-                    (spate_planner::sql::parse_query(&format!("SELECT * FROM {name}"))?, false, true)
-                }
-            },
-            Statement::Subscribe(s) => match s.target {
-                Input::Query { query, emit_on_window_close, .. } => (query, emit_on_window_close, false),
-                Input::Relation(name) => {
-                    (spate_planner::sql::parse_query(&format!("SELECT * FROM {name}"))?, false, false)
-                }
-            },
-            other => {
-                return Err(SpateError::unsupported(format!("EXPLAIN {} is not supported", other.verb()))
-                    .with_hint("EXPLAIN takes a query, or a statement that keeps one up to date"));
-            }
-        };
-        let names = Names::new(&self.engine, &self.variables.search_path);
-        let bound = bind_query(&names, &query, &BindMode::Continuous { errors: ErrorCounter::ignore() })?;
-        let optimized = optimize_continuous(bound)?;
-        let text = match mode {
-            ExplainMode::Logical => explain::logical(&optimized),
-            ExplainMode::Stream | ExplainMode::Fragments => {
-                let name: Arc<str> = if sink { "sink".into() } else { "view".into() };
-                let target = if sink { Target::Sink { id: 0, name } } else { Target::Materialize { id: 0, name } };
-                let options =
-                    LowerOptions { parallelism: self.variables.parallelism, emit_on_window_close: emit, target };
-                let plan = lower(&optimized, &options)?;
-                if mode == ExplainMode::Stream {
-                    explain::stream(&plan)
-                } else {
-                    explain::fragments(&spate_planner::fragment::cut(plan, options.parallelism))
-                }
-            }
-        };
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        if mode == ExplainMode::Stream && answered {
-            lines.extend(self.found_how(&query).await);
-        }
-        Ok(RowStream::of(text_rows(&[("plan", lines)])?))
     }
 }
 

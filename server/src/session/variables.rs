@@ -6,6 +6,7 @@ use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::sql::{did_you_mean, options};
 
 use super::Engine;
+use crate::fault::Settings;
 
 /// Values of the session's variables.
 #[derive(Debug, Clone)]
@@ -18,12 +19,22 @@ pub struct Variables {
     pub background_ddl: bool,
     /// How long a read waits for the views that it reads.
     pub read_timeout: Duration,
+    /// What `EXPLAIN FAULT` is told.
+    pub fault: Settings,
 }
 
 /// Names and what they mean, for `SHOW ALL`.
 pub const VARIABLES: &[(&str, &str)] = &[
     ("background_ddl", "CREATE returns before the result has caught up (true or false)"),
     ("epoch_interval", "longest time between epochs while there is input, for the whole engine"),
+    ("fault.cluster", "file that describes the cluster for EXPLAIN FAULT, in TOML"),
+    ("fault.deadline", "how old a result may be"),
+    ("fault.loss_budget", "late rows per hour at most"),
+    ("fault.overhead", "share of the cores that snapshots may take, 0 to 1"),
+    ("fault.recovery_slo", "longest outage after a failure"),
+    ("fault.replica_slots", "replicas of tasks at most"),
+    ("fault.slo_confidence", "probability with which fault.recovery_slo is kept, 0 to 1"),
+    ("fault.strategy", "what protection is chosen for: cost, latency, burst, none, checkpoint or active"),
     ("parallelism", "tasks per fragment of queries created from now on"),
     ("read_timeout", "how long a read waits for the views that it reads"),
     ("search_path", "schemas in which names are looked up, in order"),
@@ -39,6 +50,7 @@ impl Variables {
             search_path: vec!["public".to_owned()],
             background_ddl: false,
             read_timeout: Duration::from_secs(30),
+            fault: Settings::default(),
         }
     }
 
@@ -74,7 +86,11 @@ impl Variables {
                 }
                 engine.worker.set_interval(d);
             }
-            _ => return Err(Self::unknown(name)),
+            _ => {
+                if !self.fault.set(name, value, &engine.base_dir)? {
+                    return Err(Self::unknown(name));
+                }
+            }
         }
         Ok(())
     }
@@ -92,7 +108,11 @@ impl Variables {
             Some("background_ddl") => self.background_ddl = d.background_ddl,
             Some("read_timeout") => self.read_timeout = d.read_timeout,
             Some("epoch_interval") => engine.worker.set_interval(engine.config.epoch_interval),
-            Some(other) => return Err(Self::unknown(other)),
+            Some(other) => {
+                if !self.fault.reset(other) {
+                    return Err(Self::unknown(other));
+                }
+            }
         }
         Ok(())
     }
@@ -105,7 +125,7 @@ impl Variables {
             "background_ddl" => self.background_ddl.to_string(),
             "read_timeout" => format!("{} ms", self.read_timeout.as_millis()),
             "epoch_interval" => format!("{} ms", engine.worker.interval().as_millis()),
-            _ => return Err(Self::unknown(name)),
+            _ => self.fault.show(name).ok_or_else(|| Self::unknown(name))?,
         })
     }
 }

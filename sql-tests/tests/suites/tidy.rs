@@ -50,7 +50,12 @@ fn rust_files() -> Vec<(String, String)> {
 /// Whether a whole file is tests (or helpers of tests).
 fn is_test_file(path: &str) -> bool {
     let stem = Path::new(path).file_stem().unwrap().to_string_lossy().into_owned();
-    path.contains("/tests/") || stem == "tests" || stem == "testing" || stem.ends_with("_tests")
+    // Criterion's benchmarks stop at the first thing that is not as they expect, as tests do.
+    path.contains("/tests/")
+        || path.starts_with("benches/benches/")
+        || stem == "tests"
+        || stem == "testing"
+        || stem.ends_with("_tests")
 }
 
 /// The lines outside `#[cfg(test)]` modules, with their numbers. Modules are taken to end at the

@@ -84,6 +84,60 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Measure the engine on this machine, next to DataFusion in batch
     Bench(BenchArgs),
+    /// Plan the protection of a query on a described cluster, and let it fail for years
+    Simulate(SimulateArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "All statements of the SQL file but the last are carried out (sources, views); the last one is the query, \
+        or a statement that keeps one up to date. It is planned, not run. What the model expects and what the \
+        simulation counts are printed side by side.\n\n\
+        Example:\n  spate simulate examples/cluster-3.toml examples/auctions.sql --years 10 --draw figures"
+)]
+pub struct SimulateArgs {
+    /// Description of the cluster, in TOML
+    pub cluster: PathBuf,
+
+    /// SQL whose last statement is the query to protect
+    pub query: PathBuf,
+
+    /// What protection is chosen for [default: as the cluster file says]
+    #[arg(long, value_enum)]
+    pub strategy: Option<FaultStrategy>,
+
+    /// Years to simulate
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub years: f64,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Write the plan and the figures to a file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Folder for drawings (SVG) of outages, lateness against budget, and the plan
+    #[arg(long, value_name = "DIR")]
+    pub draw: Option<PathBuf>,
+}
+
+/// What protection is chosen for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FaultStrategy {
+    /// Least cost of protection and late rows
+    Cost,
+    /// Least lateness within budgets
+    Latency,
+    /// The same over the states of the load
+    Burst,
+    /// The global checkpoint alone
+    None,
+    /// Snapshots of every task
+    Checkpoint,
+    /// A replica of every task
+    Active,
 }
 
 #[derive(Debug, ClapArgs)]

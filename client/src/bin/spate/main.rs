@@ -8,6 +8,7 @@ mod interrupt;
 mod progress;
 mod repl;
 mod shell;
+mod simulate;
 mod slt;
 
 use std::io::{self, IsTerminal, Read, Write};
@@ -59,6 +60,7 @@ fn start() -> ExitCode {
         Some(Command::Slt(slt)) => slt::run(slt),
         Some(Command::Generate(generate)) => generate::run(generate),
         Some(Command::Bench(bench)) => bench::run(bench),
+        Some(Command::Simulate(simulate)) => simulate::run(simulate),
         None => run(&args, inputs),
     })
 }

@@ -505,7 +505,7 @@ fn explain_slo(model: &Model, slo: Slo, task: usize, s: &Shock, nearest_s: f64, 
     let c = &model.input.cluster;
     let t = &model.input.tasks[task];
     let what = match s.cause {
-        Cause::Crash(_) => "a crash of the task".to_owned(),
+        Cause::Crash(_) => "a crash of its own".to_owned(),
         Cause::Input(_) => "a crash that its input causes (a replica crashes too)".to_owned(),
         Cause::Worker(w) => format!("the failure of worker \"{}\"", c.workers[w].name),
         Cause::Domain(d) => format!("the failure of domain \"{}\"", c.domains[d].name),
@@ -525,7 +525,7 @@ fn explain_slo(model: &Model, slo: Slo, task: usize, s: &Shock, nearest_s: f64, 
     FaultError::cannot_meet(
         format!("recovery_slo = {} s at slo_confidence = {}", slo.recovery_s, slo.confidence),
         format!(
-            "after {what} task \"{}\" takes {nearest_s:.2} s at best (it is at {:.0}% of its capacity and has {:.0} MB of state)",
+            "task \"{}\" takes {nearest_s:.2} s at best after {what} (it is at {:.0}% of its capacity and has {:.0} MB of state)",
             t.name,
             t.rho_at(model.input.mean_level()) * 100.0,
             t.state_bytes / 1e6

@@ -193,10 +193,10 @@ impl Cursor<'_> {
         Ok(Statement::Subscribe(Subscribe { target, snapshot: snapshot.unwrap_or(true), as_of }))
     }
 
-    /// `EXPLAIN [VERBOSE] [LOGICAL | STREAM | FRAGMENTS] statement`, also with the words in
-    /// parentheses.
+    /// `EXPLAIN [VERBOSE] [LOGICAL | STREAM | FRAGMENTS | FAULT [FORMAT TEXT | JSON]] statement`, also
+    /// with the words in parentheses.
     pub(super) fn explain(&mut self) -> Result<Statement> {
-        const WORDS: &[&str] = &["ANALYZE", "FAULT", "FRAGMENTS", "LOGICAL", "STREAM", "VERBOSE"];
+        const WORDS: &[&str] = &["ANALYZE", "FAULT", "FORMAT", "FRAGMENTS", "LOGICAL", "STREAM", "VERBOSE"];
         self.expect("EXPLAIN")?;
         let listed = *self.peek(0) == Token::LParen && WORDS.iter().any(|w| is_word(self.peek(1), w));
         if listed {
@@ -204,6 +204,8 @@ impl Cursor<'_> {
         }
         let mut mode = None;
         let mut verbose = None;
+        let mut json = None;
+        let mut format_at = None;
         loop {
             let at = self.found();
             if self.eat("VERBOSE") {
@@ -214,7 +216,18 @@ impl Cursor<'_> {
                 once(&mut mode, ExplainMode::Stream, &at)?;
             } else if self.eat("FRAGMENTS") {
                 once(&mut mode, ExplainMode::Fragments, &at)?;
-            } else if self.is("ANALYZE") || self.is("FAULT") {
+            } else if self.eat("FAULT") {
+                once(&mut mode, ExplainMode::Fault, &at)?;
+            } else if self.eat("FORMAT") {
+                format_at = Some(at.clone());
+                if self.eat("JSON") {
+                    once(&mut json, true, &at)?;
+                } else if self.eat("TEXT") {
+                    once(&mut json, false, &at)?;
+                } else {
+                    return Err(self.unexpected_word("a format", &["JSON", "TEXT"]));
+                }
+            } else if self.is("ANALYZE") {
                 return Err(self.refuse(&format!("EXPLAIN {}", self.word().unwrap_or_default().to_uppercase())));
             } else if !listed {
                 break;
@@ -227,6 +240,9 @@ impl Cursor<'_> {
             if listed {
                 self.expect_token(&Token::Comma)?;
             }
+        }
+        if let Some(at) = format_at.filter(|_| json == Some(true) && mode != Some(ExplainMode::Fault)) {
+            return Err(refuse_at(&at, "EXPLAIN (FORMAT JSON) without FAULT"));
         }
         let at = self.found();
         if self.at_end() {
@@ -251,6 +267,7 @@ impl Cursor<'_> {
             | Statement::Subscribe(_) => Ok(Statement::Explain(Explain {
                 mode: mode.unwrap_or_default(),
                 verbose: verbose.unwrap_or(false),
+                json: json.unwrap_or(false),
                 statement: Box::new(inner),
                 emit_on_window_close,
             })),

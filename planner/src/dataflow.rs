@@ -1,0 +1,122 @@
+//! From a stream plan, cut into fragments, to the dataflow that the fault model is told of.
+//!
+//! What only running could tell (how many rows a condition keeps, how many groups there are) is a prior
+//! here; a cluster file overrides it fragment by fragment, by the names that are given here.
+
+use std::sync::Arc;
+
+use spate_engine::plan::fragment::FragmentGraph;
+use spate_engine::plan::{Distribution, OpSpec, StreamNode};
+
+use crate::fault::flow::{Flow, Fragment, Outlet, Route, Stream};
+use crate::fault::graph::{Delivery, Merge};
+
+/// Rows that a condition keeps of those it sees.
+const KEPT_BY_CONDITION: f64 = 0.3;
+/// Changes of groups per row of a GROUP BY: rows of one epoch share groups.
+const CHANGES_PER_GROUPED_ROW: f64 = 0.5;
+/// Rows that a ranking lets through.
+const KEPT_BY_RANK: f64 = 0.1;
+
+/// The dataflow of one query whose result is called `name`.
+pub fn flow(graph: &FragmentGraph, name: &str) -> Flow {
+    let fragments = graph
+        .fragments
+        .iter()
+        .map(|f| {
+            let mut seen = Seen { selectivity: 1.0, stateful: false, joins: false, title: None, leaf: None, end: None };
+            seen.look(&f.root);
+            Fragment {
+                name: format!("{}-{}", seen.title.or(seen.leaf).or(seen.end).unwrap_or_else(|| "pass".into()), f.id),
+                job: 0,
+                parallelism: f.parallelism,
+                stateful: seen.stateful,
+                selectivity: seen.selectivity,
+                merge: if seen.joins { Merge::Join } else { Merge::Union },
+            }
+        })
+        .collect();
+    let mut flow = Flow { fragments, ..Flow::default() };
+    for f in &graph.fragments {
+        for out in &f.to {
+            // From each task to each, but for what stays where it is.
+            let all = matches!(out.exchange.to, Distribution::Hash(_) | Distribution::Broadcast | Distribution::Single);
+            flow.streams.push(Stream {
+                from: f.id,
+                to: out.consumer,
+                input: u8::try_from(out.input).unwrap_or(u8::MAX),
+                route: if all { Route::Shuffle } else { Route::Forward },
+                logged: false,
+            });
+        }
+        if f.to.is_empty() {
+            flow.outlets.push(Outlet {
+                name: name.to_owned(),
+                fragment: f.id,
+                delivery: Delivery::ExactlyOnce,
+                deadline_s: None,
+                weight: None,
+            });
+        }
+    }
+    flow
+}
+
+/// What the operators of a fragment come to.
+struct Seen {
+    selectivity: f64,
+    stateful: bool,
+    joins: bool,
+    /// The operator that tells most about the fragment, what it reads, and where it ends.
+    title: Option<Arc<str>>,
+    leaf: Option<Arc<str>>,
+    end: Option<Arc<str>>,
+}
+
+impl Seen {
+    fn look(&mut self, node: &StreamNode) {
+        let (stateful, selectivity) = match &node.op {
+            OpSpec::Filter(_) => (false, KEPT_BY_CONDITION),
+            OpSpec::Temporal(_) => (true, 1.0),
+            OpSpec::Aggregate(_) => (true, CHANGES_PER_GROUPED_ROW),
+            OpSpec::TopN(_) | OpSpec::GroupTopN(_) => (true, KEPT_BY_RANK),
+            OpSpec::Session(_)
+            | OpSpec::Join(_)
+            | OpSpec::AsOf(_)
+            | OpSpec::Lookup(_)
+            | OpSpec::Distinct
+            | OpSpec::Upsert(_)
+            | OpSpec::Over(_)
+            | OpSpec::Close(_)
+            | OpSpec::Recursive(_)
+            | OpSpec::Materialize(_) => (true, 1.0),
+            OpSpec::Source(s) => {
+                self.leaf.get_or_insert(format!("source-{}", s.name).into());
+                (false, 1.0)
+            }
+            OpSpec::Scan(s) => {
+                self.leaf.get_or_insert(format!("scan-{}", s.name).into());
+                (false, 1.0)
+            }
+            OpSpec::Values(_)
+            | OpSpec::Project(_)
+            | OpSpec::Unnest(_)
+            | OpSpec::Repeat(_)
+            | OpSpec::Expand(_)
+            | OpSpec::Union
+            | OpSpec::Net
+            | OpSpec::StepInput(_)
+            | OpSpec::Exchange(_)
+            | OpSpec::Sink(_) => (false, 1.0),
+        };
+        self.stateful |= stateful;
+        self.selectivity *= selectivity;
+        self.joins |= matches!(node.op, OpSpec::Join(_) | OpSpec::AsOf(_) | OpSpec::Lookup(_));
+        if stateful && !matches!(node.op, OpSpec::Materialize(_)) {
+            self.title.get_or_insert(node.op.name().to_lowercase().into());
+        } else if matches!(node.op, OpSpec::Materialize(_) | OpSpec::Sink(_)) {
+            self.end.get_or_insert(node.op.name().to_lowercase().into());
+        }
+        node.inputs.iter().for_each(|i| self.look(i));
+    }
+}
