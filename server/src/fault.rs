@@ -8,7 +8,7 @@ use spate_engine::env::read_text;
 use spate_engine::plan::fragment::FragmentGraph;
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::dataflow;
-use spate_planner::fault::cluster::{ClusterFile, Rack};
+use spate_planner::fault::cluster::{ClusterFile, Rack, TaskDefaults};
 use spate_planner::fault::error::FaultError;
 use spate_planner::fault::explain::{self, Report};
 use spate_planner::fault::model::Model;
@@ -18,6 +18,10 @@ use spate_planner::sql::{did_you_mean, options};
 /// A prior: machines fail four times a year, a rack of them every ten years.
 const WORKER_MTBF_H: f64 = 2_000.0;
 const RACK_MTBF_H: f64 = 88_000.0;
+
+/// More priors: what all tasks of a source read in a second, and what those of a stateful fragment keep.
+const SOURCE_ROWS_PER_S: f64 = 10_000.0;
+const STATE_MB: f64 = 200.0;
 
 /// Reads the description of a cluster, in TOML.
 ///
@@ -37,6 +41,10 @@ pub fn read_cluster(path: &Path) -> Result<ClusterFile> {
 /// cluster is described.
 pub fn assumed_cluster(graph: &FragmentGraph) -> ClusterFile {
     let tasks: usize = graph.fragments.iter().map(|f| f.parallelism).sum();
+    // The same query does the same work on more tasks.
+    let share = graph.fragments.iter().map(|f| f.parallelism).max().unwrap_or(1).max(1) as f64;
+    let task =
+        TaskDefaults { source_rows_per_s: SOURCE_ROWS_PER_S / share, state_mb: STATE_MB / share, ..Default::default() };
     let rack = |name: &str| Rack {
         name: name.to_owned(),
         workers: 1,
@@ -49,7 +57,7 @@ pub fn assumed_cluster(graph: &FragmentGraph) -> ClusterFile {
         times: Default::default(),
         price: Default::default(),
         load: Vec::new(),
-        task: Default::default(),
+        task,
         fragment: Vec::new(),
         sink: Default::default(),
         goal: Default::default(),

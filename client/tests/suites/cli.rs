@@ -185,6 +185,9 @@ fn a_described_cluster_is_simulated() {
     fails(&["simulate", &negative, &query], 1, &["negative.toml", "worker_mtbf_h"]);
     let none = file("none.sql", "-- nothing\n");
     fails(&["simulate", &cluster, &none], 1, &["holds no statement"]);
+    fails(&["simulate", &cluster, &query, "--years", "0"], 1, &["--years must be above 0"]);
+    let goal = file("goal.sql", "SET fault.strategy = 'active';\nSELECT 1;");
+    fails(&["simulate", &cluster, &goal], 1, &["takes its goals from the cluster file"]);
     let flush = file("flush.sql", "FLUSH;");
     fails(&["simulate", &cluster, &flush], 1, &["FLUSH"]);
 }

@@ -54,6 +54,10 @@ struct Line {
 }
 
 fn simulate(args: &SimulateArgs, text: &str) -> Result<()> {
+    if !(args.years > 0.0 && args.years <= simulate::MOST_YEARS) {
+        let most = simulate::MOST_YEARS;
+        return Err(SpateError::invalid(format!("--years must be above 0 and at most {most}, not {}", args.years)));
+    }
     let mut cluster = read_cluster(&args.cluster)?;
     if let Some(strategy) = args.strategy {
         cluster.goal.strategy = match strategy {
@@ -122,6 +126,12 @@ fn fragments(text: &str) -> Result<spate_engine::plan::fragment::FragmentGraph> 
     let last = statements.pop().ok_or_else(|| {
         SpateError::invalid("the file holds no statement").with_hint("its last one is the query to protect")
     })?;
+    let goal = |s: &&sql::statement::Parsed| matches!(&s.statement, sql::statement::Statement::Set { name, .. } if name.starts_with("fault."));
+    if let Some(s) = statements.iter().find(goal) {
+        let e = SpateError::unsupported("a simulation takes its goals from the cluster file, not from SET fault.*")
+            .with_hint("put them under [goal] or [sink] there, or use --strategy");
+        return Err(locate(e, text, s.range.start));
+    }
     let runtime = spate_server::threads::runtime()?;
     let engine = Engine::open(EngineConfig::default())?;
     let mut session = engine.session();
