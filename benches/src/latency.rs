@@ -6,11 +6,12 @@
 //! busy counts. Each query gives the time of the newest event in a row as the column `at`.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::TimestampMicrosecondType;
 use parking_lot::Mutex;
+use spate_engine::env::{Clock, SystemClock};
 use spate_engine::types::{Delta, Result, SpateError};
 use spate_server::{Engine, EngineConfig, Session, SinkObserver};
 use tokio::runtime::Runtime;
@@ -164,14 +165,8 @@ impl Histogram {
     }
 }
 
-#[allow(clippy::disallowed_methods)]
-fn wall_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
 fn observe(times: &Mutex<Histogram>, deltas: &[Delta]) {
-    let now = wall_us();
+    let now = SystemClock::new().now_us();
     let mut times = times.lock();
     for d in deltas {
         let rows = d.rows();
@@ -243,7 +238,7 @@ impl Bench<'_> {
         let observer = SinkObserver(Arc::new(move |_, deltas| observe(&seen, deltas)));
         let (engine, _session) = self.start(query, highest * f64::from(load) / 100.0, Some(observer))?;
         std::thread::sleep(WARM_UP);
-        times.lock().from_us = wall_us();
+        times.lock().from_us = SystemClock::new().now_us();
         std::thread::sleep(self.options.time);
         engine.shutdown();
         let times = times.lock();

@@ -10,6 +10,7 @@ use spate_engine::plan::{Distribution, OpSpec, StreamNode};
 
 use crate::fault::flow::{Flow, Fragment, Outlet, Route, Stream};
 use crate::fault::graph::{Delivery, Merge};
+use crate::share::is_work;
 
 /// Rows that a condition keeps of those it sees.
 const KEPT_BY_CONDITION: f64 = 0.3;
@@ -75,48 +76,33 @@ struct Seen {
 
 impl Seen {
     fn look(&mut self, node: &StreamNode) {
-        let (stateful, selectivity) = match &node.op {
-            OpSpec::Filter(_) => (false, KEPT_BY_CONDITION),
-            OpSpec::Temporal(_) => (true, 1.0),
-            OpSpec::Aggregate(_) => (true, CHANGES_PER_GROUPED_ROW),
-            OpSpec::TopN(_) | OpSpec::GroupTopN(_) => (true, KEPT_BY_RANK),
-            OpSpec::Session(_)
-            | OpSpec::Join(_)
-            | OpSpec::AsOf(_)
-            | OpSpec::Lookup(_)
-            | OpSpec::Distinct
-            | OpSpec::Upsert(_)
-            | OpSpec::Over(_)
-            | OpSpec::Close(_)
-            | OpSpec::Recursive(_)
-            | OpSpec::Materialize(_) => (true, 1.0),
+        // What neither reads nor writes the outside and is work keeps state.
+        let stateful =
+            is_work(&node.op) && !matches!(node.op, OpSpec::Source(_) | OpSpec::Sink(_) | OpSpec::StepInput(_));
+        let selectivity = match &node.op {
+            OpSpec::Filter(_) => KEPT_BY_CONDITION,
+            OpSpec::Aggregate(_) => CHANGES_PER_GROUPED_ROW,
+            OpSpec::TopN(_) | OpSpec::GroupTopN(_) => KEPT_BY_RANK,
+            _ => 1.0,
+        };
+        match &node.op {
             OpSpec::Source(s) => {
                 self.leaf.get_or_insert(format!("source-{}", s.name).into());
-                (false, 1.0)
             }
             OpSpec::Scan(s) => {
                 self.leaf.get_or_insert(format!("scan-{}", s.name).into());
-                (false, 1.0)
             }
-            OpSpec::Values(_)
-            | OpSpec::Project(_)
-            | OpSpec::Unnest(_)
-            | OpSpec::Repeat(_)
-            | OpSpec::Expand(_)
-            | OpSpec::Union
-            | OpSpec::Net
-            | OpSpec::StepInput(_)
-            | OpSpec::Exchange(_)
-            | OpSpec::Sink(_) => (false, 1.0),
-        };
+            OpSpec::Materialize(_) | OpSpec::Sink(_) => {
+                self.end.get_or_insert(node.op.name().to_lowercase().into());
+            }
+            op if stateful => {
+                self.title.get_or_insert(op.name().to_lowercase().into());
+            }
+            _ => {}
+        }
         self.stateful |= stateful;
         self.selectivity *= selectivity;
         self.joins |= matches!(node.op, OpSpec::Join(_) | OpSpec::AsOf(_) | OpSpec::Lookup(_));
-        if stateful && !matches!(node.op, OpSpec::Materialize(_)) {
-            self.title.get_or_insert(node.op.name().to_lowercase().into());
-        } else if matches!(node.op, OpSpec::Materialize(_) | OpSpec::Sink(_)) {
-            self.end.get_or_insert(node.op.name().to_lowercase().into());
-        }
         node.inputs.iter().for_each(|i| self.look(i));
     }
 }

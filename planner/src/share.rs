@@ -173,7 +173,7 @@ impl Parts {
 
 /// Whether an operator keeps state or reads from outside. A scan of a table is cheap, and each
 /// reader may start from its own place.
-fn is_work(op: &OpSpec) -> bool {
+pub(crate) fn is_work(op: &OpSpec) -> bool {
     !matches!(
         op,
         OpSpec::Scan(_)

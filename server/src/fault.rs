@@ -10,9 +10,9 @@ use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::dataflow;
 use spate_planner::fault::cluster::{ClusterFile, Rack, TaskDefaults};
 use spate_planner::fault::error::FaultError;
-use spate_planner::fault::explain::{self, Report};
+use spate_planner::fault::explain;
 use spate_planner::fault::model::Model;
-use spate_planner::fault::optimize::{self, Strategy};
+use spate_planner::fault::optimize::{self, Goal, Planned, Strategy};
 use spate_planner::sql::{did_you_mean, options};
 
 /// A prior: machines fail four times a year, a rack of them every ten years.
@@ -77,15 +77,6 @@ pub struct Settings {
     overhead: Option<f64>,
 }
 
-const STRATEGIES: [(&str, Strategy); 6] = [
-    ("cost", Strategy::Cost),
-    ("latency", Strategy::Latency),
-    ("burst", Strategy::Burst),
-    ("none", Strategy::None),
-    ("checkpoint", Strategy::Checkpoint),
-    ("active", Strategy::Active),
-];
-
 fn number(name: &str, value: &str, most: f64) -> Result<f64> {
     let n = value.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0 && *n <= most);
     n.ok_or_else(|| {
@@ -108,9 +99,8 @@ impl Settings {
             }
             "fault.strategy" => {
                 let word = value.trim().to_lowercase();
-                let known = STRATEGIES.iter().find(|s| s.0 == word);
-                self.strategy = Some(known.map(|s| s.1).ok_or_else(|| {
-                    let words = STRATEGIES.map(|s| s.0);
+                self.strategy = Some(Strategy::named(&word).ok_or_else(|| {
+                    let words = Strategy::ALL.map(Strategy::name);
                     let e = SpateError::invalid(format!("\"{name}\" has no value \"{value}\""));
                     match did_you_mean(&word, words) {
                         Some(w) => e.with_hint(format!("did you mean \"{w}\"?")),
@@ -153,9 +143,7 @@ impl Settings {
         let number = |n: Option<f64>| n.map(|n| n.to_string());
         let text = match name {
             "fault.cluster" => self.cluster.as_ref().map(|p| p.display().to_string()),
-            "fault.strategy" => {
-                self.strategy.and_then(|s| STRATEGIES.iter().find(|x| x.1 == s)).map(|s| s.0.to_owned())
-            }
+            "fault.strategy" => self.strategy.map(|s| s.name().to_owned()),
             "fault.deadline" => time(self.deadline),
             "fault.recovery_slo" => time(self.recovery_slo),
             "fault.slo_confidence" => number(self.slo_confidence),
@@ -192,7 +180,8 @@ impl Settings {
 /// # Errors
 /// When the description contradicts itself, or no plan does what is asked.
 pub fn explain(settings: &Settings, graph: &FragmentGraph, name: &str, json: bool) -> Result<String> {
-    let mut report = report(&settings.over(graph)?, graph, name)?;
+    let cluster = settings.over(graph)?;
+    let mut report = with_plan(&cluster, graph, name, |m, g, p| explain::explain(m, g, p).map_err(failed))?;
     if settings.cluster.is_none() {
         report.notes.insert(
             0,
@@ -204,17 +193,21 @@ pub fn explain(settings: &Settings, graph: &FragmentGraph, name: &str, json: boo
     Ok(if json { report.to_json() } else { report.to_text() })
 }
 
-/// The plan for one query, explained.
+/// Plans the protection of one query whose result is called `name`, and hands model, goal and plan over.
 ///
 /// # Errors
 /// When the description contradicts itself, or no plan does what is asked.
-fn report(cluster: &ClusterFile, graph: &FragmentGraph, name: &str) -> Result<Report> {
-    let flow = dataflow::flow(graph, name);
-    let input = cluster.input(&flow).map_err(failed)?;
+pub fn with_plan<T>(
+    cluster: &ClusterFile,
+    graph: &FragmentGraph,
+    name: &str,
+    then: impl FnOnce(&Model<'_>, &Goal, &Planned) -> Result<T>,
+) -> Result<T> {
+    let input = cluster.input(&dataflow::flow(graph, name)).map_err(failed)?;
     let model = Model::new(&input).map_err(failed)?;
     let goal = cluster.goal().map_err(failed)?;
     let planned = optimize::plan(&model, &goal).map_err(failed)?;
-    explain::explain(&model, &goal, &planned).map_err(failed)
+    then(&model, &goal, &planned)
 }
 
 /// An error of the model as one of the engine.

@@ -353,10 +353,7 @@ impl SourceConnector for DatagenSource {
 
     fn splits(&self, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {
         let n = if in_order { 1 } else { parallelism.clamp(1, 256) };
-        Ok((0..n)
-            .map(|i| (i, Arc::<str>::from(format!("rows-{i}/{n}"))))
-            .map(|(i, id)| Split { lane: id.clone(), id, start: 0, end: self.rows, detail: format!("{i}/{n}") })
-            .collect())
+        Ok((0..n).map(|i| Split::made("rows", i, n, self.rows)).collect())
     }
 
     fn open(&self, split: &Split, offset: u64, projection: &[usize]) -> Result<Box<dyn SplitReader>> {

@@ -67,6 +67,14 @@ pub struct Split {
     pub detail: String,
 }
 
+impl Split {
+    /// Part `i` of `n` of what is made up row by row: the parts have nothing to do with each other's order.
+    fn made(name: &str, i: usize, n: usize, end: Option<u64>) -> Self {
+        let id: Arc<str> = Arc::from(format!("{name}-{i}/{n}"));
+        Self { lane: id.clone(), id, start: 0, end, detail: format!("{i}/{n}") }
+    }
+}
+
 /// A record that could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {

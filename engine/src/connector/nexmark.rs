@@ -409,10 +409,7 @@ impl SourceConnector for NexmarkSource {
 
     fn splits(&self, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {
         let n = if in_order { 1 } else { parallelism.clamp(1, 256) };
-        Ok((0..n)
-            .map(|i| (i, Arc::<str>::from(format!("{}-{i}/{n}", self.table.name()))))
-            .map(|(i, id)| Split { lane: id.clone(), id, start: 0, end: self.events, detail: format!("{i}/{n}") })
-            .collect())
+        Ok((0..n).map(|i| Split::made(self.table.name(), i, n, self.events)).collect())
     }
 
     fn open(&self, split: &Split, offset: u64, projection: &[usize]) -> Result<Box<dyn SplitReader>> {

@@ -138,7 +138,7 @@ pub fn explain(model: &Model, goal: &Goal, planned: &Planned) -> Result<Report> 
         }
     }
     Ok(Report {
-        strategy: format!("{:?}", goal.strategy).to_lowercase(),
+        strategy: goal.strategy.name().to_owned(),
         running_cost_per_h: planned.cost.running_per_h,
         late_rows_per_h: planned.cost.late_rows_per_h,
         lateness_row_s_per_h: planned.cost.lateness_row_s_per_h,

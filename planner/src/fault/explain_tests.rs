@@ -5,12 +5,12 @@ use rand::Rng;
 use super::*;
 use crate::fault::cluster::{ClusterFile, Rack};
 use crate::fault::error::FaultError;
-use crate::fault::flow::{Flow, Fragment, Outlet, Route, Stream};
-use crate::fault::graph::{Delivery, Input, Merge};
+use crate::fault::flow::{Route, Stream};
+use crate::fault::graph::Input;
 use crate::fault::optimize::{Strategy, plan};
 use crate::fault::simulate::system::System;
 use crate::fault::simulate::{Mission, run};
-use crate::fault::testing::{SHAPES, burst_load, random_input, rng};
+use crate::fault::testing::{SHAPES, burst_load, flow, random_input, rng};
 
 fn file(racks: usize, workers: usize, slots: usize) -> ClusterFile {
     let text = serde_json::json!({
@@ -21,39 +21,12 @@ fn file(racks: usize, workers: usize, slots: usize) -> ClusterFile {
     serde_json::from_value(text).unwrap()
 }
 
-fn fragment(name: &str, parallelism: usize, stateful: bool) -> Fragment {
-    Fragment { name: name.into(), job: 0, parallelism, stateful, selectivity: 1.0, merge: Merge::Union }
-}
-
-/// Two sources, a join, an aggregate.
-fn flow() -> Flow {
-    let stream = |from, to, input| Stream { from, to, input, route: Route::Shuffle, logged: false };
-    let mut fragments = vec![
-        fragment("bids", 2, false),
-        fragment("auctions", 1, false),
-        fragment("join", 2, true),
-        fragment("sum", 2, true),
-    ];
-    fragments[2].merge = Merge::Join;
-    Flow {
-        fragments,
-        streams: vec![stream(0, 2, 0), stream(1, 2, 1), stream(2, 3, 0)],
-        outlets: vec![Outlet {
-            name: "v".into(),
-            fragment: 3,
-            delivery: Delivery::ExactlyOnce,
-            deadline_s: None,
-            weight: None,
-        }],
-    }
-}
-
 #[test]
 fn a_described_cluster_gives_a_plan_that_explains_itself() {
     let mut f = file(3, 2, 4);
     f.goal.strategy = Strategy::Cost;
     f.price.late_row = 1e-3;
-    let input = f.input(&flow()).unwrap();
+    let input = f.input(&flow([1.0; 4])).unwrap();
     assert_eq!((input.tasks.len(), input.edges.len()), (7, 2 * 2 + 2 + 4));
     assert_eq!(input.cluster.global_level, 7);
     let model = Model::new(&input).unwrap();
@@ -83,7 +56,7 @@ fn bad_descriptions_are_refused_by_name() {
     let refused = |change: &dyn Fn(&mut ClusterFile), part: &str| {
         let mut f = file(2, 2, 4);
         change(&mut f);
-        let e = f.input(&flow()).and_then(|i| Model::new(&i).map(|_| ())).unwrap_err().to_string();
+        let e = f.input(&flow([1.0; 4])).and_then(|i| Model::new(&i).map(|_| ())).unwrap_err().to_string();
         assert!(e.contains(part), "{e}");
     };
     refused(&|f| f.rack.clear(), "no worker");
@@ -108,10 +81,10 @@ fn bad_descriptions_are_refused_by_name() {
     assert!(serde_json::from_str::<ClusterFile>(unknown).unwrap_err().to_string().contains("unknown field `colour`"));
     let unknown = r#"{"rack": [{"name": "a", "workers": 1, "slots": 1, "worker_mtbf_h": 1, "size": 3}]}"#;
     assert!(serde_json::from_str::<ClusterFile>(unknown).unwrap_err().to_string().contains("size"));
-    let mut cycle = flow();
+    let mut cycle = flow([1.0; 4]);
     cycle.streams.push(Stream { from: 3, to: 2, input: 0, route: Route::Forward, logged: false });
     assert!(file(2, 2, 4).input(&cycle).unwrap_err().to_string().contains("cycle"));
-    let mut dead_end = flow();
+    let mut dead_end = flow([1.0; 4]);
     dead_end.outlets[0].fragment = 2;
     assert!(file(2, 2, 4).input(&dead_end).unwrap_err().to_string().contains("no sink can be reached"));
 }
@@ -219,7 +192,7 @@ fn a_cluster_of_100_is_simulated() {
     let mut f = file(5, 20, 4);
     f.task.source_rows_per_s = 40_000.0;
     f.rack.iter_mut().for_each(|r| r.worker_mtbf_h = 500.0);
-    let mut flow = flow();
+    let mut flow = flow([1.0; 4]);
     flow.fragments.iter_mut().for_each(|f| f.parallelism = 20);
     let input = f.input(&flow).unwrap();
     let model = Model::new(&input).unwrap();

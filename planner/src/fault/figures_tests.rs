@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::fault::cluster::ClusterFile;
-use crate::fault::flow::{Flow, Fragment, Outlet, Route, Stream};
-use crate::fault::graph::{Delivery, Merge};
+use crate::fault::flow::Flow;
 use crate::fault::optimize::{self, Goal, Strategy};
 use crate::fault::reliability;
 use crate::fault::simulate::system::System;
 use crate::fault::simulate::{Mission, run};
+use crate::fault::testing::flow;
 
 /// Three racks, a join and an aggregation with states of different size.
 fn example() -> (ClusterFile, Flow) {
@@ -28,32 +28,7 @@ fn example() -> (ClusterFile, Flow) {
             { "name": "sum", "state_mb": 150.0, "capacity_rows_per_s": 150_000.0 },
         ],
     });
-    let fragment = |name: &str, parallelism, stateful, selectivity, merge| Fragment {
-        name: name.into(),
-        job: 0,
-        parallelism,
-        stateful,
-        selectivity,
-        merge,
-    };
-    let stream = |from, to, input| Stream { from, to, input, route: Route::Shuffle, logged: false };
-    let flow = Flow {
-        fragments: vec![
-            fragment("bids", 2, false, 1.0, Merge::Union),
-            fragment("auctions", 1, false, 0.2, Merge::Union),
-            fragment("join", 2, true, 1.0, Merge::Join),
-            fragment("sum", 2, true, 0.1, Merge::Union),
-        ],
-        streams: vec![stream(0, 2, 0), stream(1, 2, 1), stream(2, 3, 0)],
-        outlets: vec![Outlet {
-            name: "v".into(),
-            fragment: 3,
-            delivery: Delivery::ExactlyOnce,
-            deadline_s: None,
-            weight: None,
-        }],
-    };
-    (serde_json::from_value(file).unwrap(), flow)
+    (serde_json::from_value(file).unwrap(), flow([1.0, 0.2, 1.0, 0.1]))
 }
 
 /// Outages that the model expects, as a sorted sample: each shock by its rate and its snapshot's age.

@@ -3,6 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::flow::{Flow, Fragment, Outlet, Route, Stream};
 use super::graph::{
     Cluster, Delivery, Dirty, Domain, Edge, FailureRate, Input, LoadState, Merge, Prices, Sink, Task, Worker,
 };
@@ -34,6 +35,35 @@ pub(crate) fn task(name: &str) -> Task {
         worker: None,
         replicable: true,
         measured: true,
+    }
+}
+
+/// Two sources, a join, an aggregate, with the rows that each gives per row it takes.
+pub(crate) fn flow(selectivity: [f64; 4]) -> Flow {
+    let fragment = |i: usize, name: &str, parallelism, stateful, merge| Fragment {
+        name: name.into(),
+        job: 0,
+        parallelism,
+        stateful,
+        selectivity: selectivity[i],
+        merge,
+    };
+    let stream = |from, to, input| Stream { from, to, input, route: Route::Shuffle, logged: false };
+    Flow {
+        fragments: vec![
+            fragment(0, "bids", 2, false, Merge::Union),
+            fragment(1, "auctions", 1, false, Merge::Union),
+            fragment(2, "join", 2, true, Merge::Join),
+            fragment(3, "sum", 2, true, Merge::Union),
+        ],
+        streams: vec![stream(0, 2, 0), stream(1, 2, 1), stream(2, 3, 0)],
+        outlets: vec![Outlet {
+            name: "v".into(),
+            fragment: 3,
+            delivery: Delivery::ExactlyOnce,
+            deadline_s: None,
+            weight: None,
+        }],
     }
 }
 

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use spate_client::format::Format;
+use spate_planner::fault::optimize::Strategy;
 
 /// SQL over streams: materialized views that are always up to date
 #[derive(Debug, Parser)]
@@ -103,8 +105,8 @@ pub struct SimulateArgs {
     pub query: PathBuf,
 
     /// What protection is chosen for [default: as the cluster file says]
-    #[arg(long, value_enum)]
-    pub strategy: Option<FaultStrategy>,
+    #[arg(long, value_parser = strategies())]
+    pub strategy: Option<Strategy>,
 
     /// Years to simulate
     #[arg(long, value_name = "N", default_value_t = 1.0)]
@@ -123,21 +125,10 @@ pub struct SimulateArgs {
     pub draw: Option<PathBuf>,
 }
 
-/// What protection is chosen for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FaultStrategy {
-    /// Least cost of protection and late rows
-    Cost,
-    /// Least lateness within budgets
-    Latency,
-    /// The same over the states of the load
-    Burst,
-    /// The global checkpoint alone
-    None,
-    /// Snapshots of every task
-    Checkpoint,
-    /// A replica of every task
-    Active,
+/// A strategy by its name; `--help` tells what each does.
+fn strategies() -> impl TypedValueParser<Value = Strategy> {
+    let names = Strategy::ALL.map(|s| PossibleValue::new(s.name()).help(s.meaning()));
+    PossibleValuesParser::new(names).map(|name| Strategy::named(&name).unwrap_or_default())
 }
 
 #[derive(Debug, ClapArgs)]

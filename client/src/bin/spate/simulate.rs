@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde_json::json;
 use spate_client::script::{Source, locate, render};
 use spate_engine::types::{Result, SpateError};
-use spate_planner::dataflow;
 use spate_planner::fault::explain;
 use spate_planner::fault::figures::{self, Scale, Series};
 use spate_planner::fault::model::Model;
@@ -17,10 +16,10 @@ use spate_planner::fault::reliability;
 use spate_planner::fault::simulate::system::System;
 use spate_planner::fault::simulate::{self, Mission};
 use spate_planner::sql;
-use spate_server::fault::{failed, read_cluster};
+use spate_server::fault::{failed, read_cluster, with_plan};
 use spate_server::{Engine, EngineConfig};
 
-use crate::args::{FaultStrategy, SimulateArgs};
+use crate::args::SimulateArgs;
 
 /// Budgets at which the drawing of cost against budget looks.
 const BUDGETS: u8 = 12;
@@ -59,28 +58,20 @@ fn simulate(args: &SimulateArgs, text: &str) -> Result<()> {
         return Err(SpateError::invalid(format!("--years must be above 0 and at most {most}, not {}", args.years)));
     }
     let mut cluster = read_cluster(&args.cluster)?;
-    if let Some(strategy) = args.strategy {
-        cluster.goal.strategy = match strategy {
-            FaultStrategy::Cost => Strategy::Cost,
-            FaultStrategy::Latency => Strategy::Latency,
-            FaultStrategy::Burst => Strategy::Burst,
-            FaultStrategy::None => Strategy::None,
-            FaultStrategy::Checkpoint => Strategy::Checkpoint,
-            FaultStrategy::Active => Strategy::Active,
-        };
-    }
+    cluster.goal.strategy = args.strategy.unwrap_or(cluster.goal.strategy);
     let graph = fragments(text)?;
-    let input = cluster.input(&dataflow::flow(&graph, "result")).map_err(failed)?;
-    let model = Model::new(&input).map_err(failed)?;
-    let goal = cluster.goal().map_err(failed)?;
-    let planned = optimize::plan(&model, &goal).map_err(failed)?;
-    let report = explain::explain(&model, &goal, &planned).map_err(failed)?;
+    with_plan(&cluster, &graph, "result", |model, goal, planned| compare(args, model, goal, planned))
+}
+
+/// Explains a plan, and lets it fail for years.
+fn compare(args: &SimulateArgs, model: &Model<'_>, goal: &Goal, planned: &Planned) -> Result<()> {
+    let report = explain::explain(model, goal, planned).map_err(failed)?;
     print(&report.to_text())?;
 
-    let system = System::new(&model, &planned.plan, &planned.modes).map_err(failed)?;
+    let system = System::new(model, &planned.plan, &planned.modes).map_err(failed)?;
     let mission = Mission { years: args.years, seed: args.seed, ..Mission::default() };
     let simulated = simulate::run(&system, &mission).map_err(failed)?;
-    let (each, _) = reliability::promises(&model, &planned.plan).map_err(failed)?;
+    let (each, _) = reliability::promises(model, &planned.plan).map_err(failed)?;
     let misses_per_h = each.iter().map(|p| p.misses_per_s).sum::<f64>() * HOUR_S;
     let lines = [
         Line { what: "late rows/h", model: report.late_rows_per_h, simulated: simulated.late_rows_per_h },
@@ -95,7 +86,7 @@ fn simulate(args: &SimulateArgs, text: &str) -> Result<()> {
     ];
     print(&table(args, &lines, simulated.failures))?;
     if let Some(dir) = &args.draw {
-        draw(dir, &model, &goal, &planned, &simulated)?;
+        draw(dir, model, goal, planned, &simulated)?;
     }
     let Some(path) = &args.json else { return Ok(()) };
     let compared: Vec<_> = lines

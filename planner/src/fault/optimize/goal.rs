@@ -25,6 +25,40 @@ pub enum Strategy {
     Active,
 }
 
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Cost, Self::Latency, Self::Burst, Self::None, Self::Checkpoint, Self::Active];
+
+    /// Its name, as `fault.strategy` and cluster files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "cost",
+            Self::Latency => "latency",
+            Self::Burst => "burst",
+            Self::None => "none",
+            Self::Checkpoint => "checkpoint",
+            Self::Active => "active",
+        }
+    }
+
+    /// What it does, in a few words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Cost => "Least cost of protection and late rows",
+            Self::Latency => "Least lateness within budgets",
+            Self::Burst => "The same over the states of the load",
+            Self::None => "The global checkpoint alone",
+            Self::Checkpoint => "Snapshots of every task",
+            Self::Active => "A replica of every task",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+}
+
 /// Every failure must be over in this time, this likely.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slo {

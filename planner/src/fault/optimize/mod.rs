@@ -344,7 +344,7 @@ fn fixed(model: &Model, goal: &Goal, problem: &Problem, effort: Effort) -> Resul
         *x = if allowed(want) { want } else { want & !1 };
         if !allowed(*x) {
             return Err(FaultError::cannot_meet(
-                format!("fault.strategy = '{:?}'", goal.strategy).to_lowercase(),
+                format!("fault.strategy = '{}'", goal.strategy.name()),
                 format!("task \"{}\" cannot be protected so", model.input.tasks[v].name),
                 "choose another strategy",
             ));
