@@ -66,6 +66,8 @@ pub struct Measured {
     pub sink_cpu: Duration,
     /// Most memory that was resident in a timed run, in bytes.
     pub peak: u64,
+    /// The longest that an epoch of a timed run took from its end to its output.
+    pub epoch: Duration,
     /// Time of the query into a materialized view, once.
     pub view: Duration,
 }
@@ -199,7 +201,7 @@ impl Bench<'_> {
         let batch_sql = query.for_batch();
         let runs = self.options.runs.max(1);
         let (mut batch, mut batch_cpu, mut sink, mut sink_cpu) = (vec![], vec![], vec![], vec![]);
-        let (mut rows_out, mut peak) = (0, 0);
+        let (mut rows_out, mut peak, mut epoch) = (0, 0, Duration::ZERO);
         for _ in 0..runs {
             let (start, cpu) = (now(), cpu_time());
             rows_out = batch::count_rows(self.runtime, &self.batch, &batch_sql).map_err(failed)?;
@@ -214,6 +216,7 @@ impl Bench<'_> {
             sink.push(start.elapsed());
             sink_cpu.push(cpu_time() - cpu);
             peak = peak.max(peak_bytes());
+            epoch = epoch.max(engine.epoch_times().max());
             engine.shutdown();
         }
         let view = self.check(query, rows_out)?;
@@ -226,6 +229,7 @@ impl Bench<'_> {
             sink: middle(sink),
             sink_cpu: middle(sink_cpu),
             peak,
+            epoch,
             view,
         })
     }

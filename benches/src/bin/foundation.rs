@@ -17,6 +17,8 @@ use tokio::runtime::Runtime;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const THREADS: usize = 2;
+/// Views of the idle engine.
+const VIEWS: usize = 20;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -167,7 +169,7 @@ fn hand_over(runtime: &Runtime, dir: &Path, events: u64) -> Result<()> {
     Ok(())
 }
 
-/// Memory and CPU of an engine that watches a folder where nothing happens.
+/// Memory and CPU of an engine whose views read a folder where nothing happens.
 fn idle(runtime: &Runtime) -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("a.json"), "{\"a\": 1}\n")?;
@@ -177,12 +179,23 @@ fn idle(runtime: &Runtime) -> Result<()> {
         folder.path().display()
     );
     stream::done(runtime, &mut s, &create)?;
-    stream::done(runtime, &mut s, "CREATE MATERIALIZED VIEW v AS SELECT a, count(*) AS c FROM w GROUP BY a")?;
+    stream::done(runtime, &mut s, "CREATE TABLE t (a bigint PRIMARY KEY, b bigint)")?;
+    for n in 0..VIEWS / 2 {
+        for (view, query) in [
+            (format!("w{n}"), format!("SELECT a % {}, count(*) AS c FROM w GROUP BY 1", n + 2)),
+            (
+                format!("t{n}"),
+                format!("SELECT w.a, sum(b) AS b FROM w JOIN t USING (a) GROUP BY w.a HAVING sum(b) > {n}"),
+            ),
+        ] {
+            stream::done(runtime, &mut s, &format!("CREATE MATERIALIZED VIEW {view} AS {query}"))?;
+        }
+    }
     std::thread::sleep(Duration::from_secs(2));
     let (memory, cpu) = (resident_bytes(), cpu_time());
     std::thread::sleep(Duration::from_secs(20));
     println!(
-        "idle watch for 20 s: resident memory {} KiB -> {} KiB, CPU {:.2}% of a core",
+        "{VIEWS} views, idle for 20 s: resident memory {} KiB -> {} KiB, CPU {:.2}% of a core",
         memory >> 10,
         resident_bytes() >> 10,
         (cpu_time() - cpu).as_secs_f64() / 20.0 * 100.0

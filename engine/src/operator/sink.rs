@@ -98,12 +98,20 @@ pub struct Sink {
     /// The open epoch's changes.
     epoch: Vec<Delta>,
     append_only: bool,
+    /// No two rows are alike.
+    keyed: bool,
 }
 
 impl Sink {
-    /// Writes to `target`; an append-only input needs no netting.
-    pub fn new(target: Arc<SinkTarget>, append_only: bool) -> Self {
-        Self { target, epoch: Vec::new(), append_only }
+    /// Writes to `target`; an append-only input needs no netting, nor does an epoch of rows that only come of
+    /// which a key says that no two are alike.
+    pub fn new(target: Arc<SinkTarget>, append_only: bool, keyed: bool) -> Self {
+        Self { target, epoch: Vec::new(), append_only, keyed }
+    }
+
+    fn is_net(&self) -> bool {
+        let none_goes = |d: &Delta| d.weights().is_none_or(|w| w.values().iter().all(|w| *w > 0));
+        self.append_only || self.keyed && self.epoch.iter().all(none_goes)
     }
 }
 
@@ -118,9 +126,10 @@ impl Operator for Sink {
     }
 
     fn barrier(&mut self, info: &BarrierInfo<'_>, _: &mut Tables, _: &mut Output) -> Result<()> {
+        let net = self.is_net();
         let mut deltas = std::mem::take(&mut self.epoch);
         if let Some(first) = deltas.first()
-            && !self.append_only
+            && !net
         {
             let schema = first.schema();
             deltas = consolidate(schema, deltas)?;
@@ -157,11 +166,11 @@ mod tests {
     fn a_replayed_epoch_is_compared_and_not_written_again() {
         let written = Written::default();
         let target = SinkTarget::new(Box::new(MemorySink(written.clone())), true);
-        let mut sink = Sink::new(target.clone(), true);
+        let mut sink = Sink::new(target.clone(), true, false);
         run(&mut sink, 1, &[1, 2]).unwrap();
         run(&mut sink, 2, &[]).unwrap();
         run(&mut sink, 3, &[3]).unwrap();
-        let mut again = Sink::new(target.clone(), true);
+        let mut again = Sink::new(target.clone(), true, false);
         run(&mut again, 1, &[1, 2]).unwrap();
         assert!(run(&mut again, 2, &[9]).is_err());
         assert!(run(&mut again, 3, &[4]).is_err());
@@ -171,5 +180,26 @@ mod tests {
         assert_eq!(epochs, [1, 3, 4]);
         target.trim(3);
         assert_eq!(target.kept(), 1);
+    }
+    #[test]
+    fn what_may_come_and_go_is_netted() {
+        for (keyed, epochs) in [(false, vec![vec![1, 1]]), (true, vec![vec![1], vec![1]])] {
+            let written = Written::default();
+            let target = SinkTarget::new(Box::new(MemorySink(written.clone())), false);
+            let mut sink = Sink::new(target, false, keyed);
+            let (mut tables, mut out) = (Tables::default(), Output::default());
+            for value in epochs.concat() {
+                sink.push(0, delta(&[value]), &mut tables, &mut out).unwrap();
+            }
+            // A key says that the same row does not come twice; without one the two become one of weight 2.
+            run(&mut sink, 1, &[]).unwrap();
+            assert_eq!(written.lock()[0].1.len(), epochs.len());
+            sink.push(0, delta(&[5]), &mut tables, &mut out).unwrap();
+            sink.push(0, delta(&[5]).negate(), &mut tables, &mut out).unwrap();
+            run(&mut sink, 2, &[]).unwrap();
+            let rows: usize =
+                written.lock().iter().filter(|(e, _)| *e == 2).flat_map(|(_, d)| d).map(Delta::num_rows).sum();
+            assert_eq!(rows, 0);
+        }
     }
 }

@@ -20,11 +20,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, SchemaRef};
-use hashbrown::HashTable;
 
-use self::index::spread;
 use super::chunk::{NO_SLOT, RowStore, Slot, join_slot, split_slot};
 use super::equal::{EqualFn, equal_rows_fn};
+use super::slots::{SlotIndex, TOGETHER};
 use crate::types::vnode::{VNode, hash_rows, vnode_of};
 use crate::types::{Delta, Result, SpateError};
 
@@ -42,10 +41,10 @@ pub struct BagTable {
     keep_zero: bool,
     store: RowStore,
     meta: Vec<Meta>,
-    /// One entry per hash of a key.
-    index: HashTable<Chain>,
+    /// The first row of each chain.
+    index: SlotIndex,
     /// Whole rows by their hash; made by the first `merge` or `find` that needs it.
-    rows: Option<HashTable<RowEntry>>,
+    rows: Option<SlotIndex>,
     slots: usize,
     live: usize,
     total: i64,
@@ -70,7 +69,8 @@ struct Meta {
     row_hashes: Vec<u64>,
     ids: Vec<u64>,
     vnodes: Vec<VNode>,
-    /// Neighbours in the chain.
+    /// The rows before and behind in the chain. Before the first comes the last, and behind the
+    /// last none.
     links: Vec<(Slot, Slot)>,
     /// Bitmap of rows that changed since the last snapshot.
     dirty: Vec<u64>,
@@ -78,20 +78,6 @@ struct Meta {
     live: usize,
     /// Of a timestamp column: no live row has a smaller value.
     min: Option<(usize, i64)>,
-}
-
-#[derive(Debug)]
-struct Chain {
-    hash: u64,
-    head: Slot,
-    tail: Slot,
-}
-
-#[derive(Debug)]
-struct RowEntry {
-    /// Part of the hash, to tell most rows apart without looking at them.
-    tag: u32,
-    slot: Slot,
 }
 
 /// A row's weight before and after one row of a merged delta.
@@ -199,7 +185,7 @@ impl BagTable {
             keep_zero: false,
             store: RowStore::new(types),
             meta: Vec::new(),
-            index: HashTable::new(),
+            index: SlotIndex::new(),
             rows: None,
             slots: 0,
             live: 0,
@@ -235,7 +221,7 @@ impl BagTable {
         }
         self.store = RowStore::new(self.types());
         self.meta = Vec::new();
-        self.index = HashTable::new();
+        self.index = SlotIndex::new();
         self.rows = None;
         (self.slots, self.live, self.total, self.unit) = (0, 0, 0, true);
         (self.next_id, self.snapshotted_below) = (0, 0);
@@ -300,6 +286,9 @@ impl BagTable {
         };
         let vnodes = self.vnodes(columns, hashes)?;
         self.ensure_row_index()?;
+        if !self.key_is_row {
+            self.warm(&self.index, hashes);
+        }
         let known = self.known_rows(columns, row_hashes)?;
 
         let base = self.slots as Slot;
@@ -375,9 +364,11 @@ impl BagTable {
         };
         let vnodes = self.vnodes(columns, hashes)?;
         let row_hashes = if self.rows.is_some() { hash_rows(columns, n)? } else { Vec::new() };
-        self.index.reserve(n, |c| spread(c.hash));
         let mut picked = Vec::with_capacity(n);
         for i in 0..n {
+            if i % TOGETHER == 0 {
+                self.warm(&self.index, &hashes[i..n.min(i + TOGETHER)]);
+            }
             let weight = delta.weight(i);
             if weight == 0 {
                 continue;
@@ -402,24 +393,26 @@ impl BagTable {
     pub fn probe(&self, keys: &ProbeKeys, cursor: &mut ProbeCursor, limit: usize) -> Result<Matches> {
         let mut m = Matches::default();
         let ProbeKeys { columns, hashes, valid } = keys;
+        let mut warmed = cursor.row;
         while cursor.row < hashes.len() {
             let i = cursor.row;
+            if i == warmed {
+                warmed = hashes.len().min(i + TOGETHER);
+                self.warm(&self.index, &hashes[i..warmed]);
+            }
             let chain = match valid {
                 Some(v) if v.is_null(i) => None,
                 _ => self.chain(hashes[i]),
             };
-            if let Some(chain) = chain {
-                let mut slot = cursor.slot.take().unwrap_or(chain.head);
-                loop {
+            if let Some(head) = chain {
+                let mut slot = cursor.slot.take().unwrap_or(head);
+                while slot != NO_SLOT {
                     if m.slots.len() >= limit {
                         cursor.slot = Some(slot);
                         return self.checked(m, columns);
                     }
                     m.probe.push(i as u32);
                     m.slots.push(slot);
-                    if slot == chain.tail {
-                        break;
-                    }
                     slot = self.next(slot);
                 }
             }

@@ -7,6 +7,7 @@
 //! clones pointers. Keys are equal when their bits are (callers fold −0.0 where they want to).
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -19,11 +20,11 @@ use arrow::datatypes::{
     DataType, Decimal128Type, Decimal256Type, Field, Float64Type, Int64Type, Schema, SchemaRef, i256,
 };
 use arrow::row::{RowConverter, Rows, SortField};
-use hashbrown::HashTable;
 
 use super::TableSegment;
 use super::chunked::{CHUNK_ROWS, Chunked, ChunkedBytes};
 use super::native::{fits_i64, from_i64, to_i64};
+use super::slots::{SlotIndex, TOGETHER};
 use crate::types::vnode::{hash_rows, vnode_of};
 use crate::types::{Result, SpateError, decoded};
 
@@ -219,18 +220,6 @@ impl FrozenGroups {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct IndexEntry {
-    hash: u32,
-    slot: u32,
-}
-
-/// Upper half of the row hash, spread so that both ends of the word serve the index.
-#[inline]
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 /// One row per key. See the module's text.
 #[derive(Debug)]
 pub struct GroupTable {
@@ -239,7 +228,7 @@ pub struct GroupTable {
     kinds: Vec<ColumnKind>,
     converter: Option<Arc<RowConverter>>,
     body: Body,
-    index: HashTable<IndexEntry>,
+    index: SlotIndex,
     dead: usize,
     next_id: u64,
     /// Ids below this one are known to earlier snapshots.
@@ -278,7 +267,7 @@ impl GroupTable {
             kinds: values,
             converter,
             body: Body { keys, flags: Chunked::new(), ids: Chunked::new(), vnodes: Chunked::new(), columns },
-            index: HashTable::new(),
+            index: SlotIndex::new(),
             dead: 0,
             next_id: 0,
             snapshot_below: 0,
@@ -314,27 +303,33 @@ impl GroupTable {
         let whole_key = self.dist.len() == keys.len() && self.dist.iter().enumerate().all(|(i, &d)| i == d);
         let mut added: Vec<u32> = Vec::new();
         slots.reserve(rows);
-        for (row, &h) in hashes.iter().enumerate() {
-            let hash = (h >> 32) as u32;
-            let found = self.index.find(spread(hash), |e| e.hash == hash && self.body.same_key(e.slot, &batch, row));
-            let slot = match found {
-                Some(e) => e.slot,
-                None => {
-                    let slot = self.body.flags.len() as u32;
-                    self.body.push_key(&batch, row)?;
-                    self.body.ids.push(self.next_id);
-                    self.next_id += 1;
-                    self.body.vnodes.push(vnode_of(h));
-                    self.body.columns.iter_mut().for_each(Column::push_default);
-                    self.index.insert_unique(spread(hash), IndexEntry { hash, slot }, |e| spread(e.hash));
-                    if !whole_key {
-                        added.push(row as u32);
+        let mut likely = Vec::new();
+        for (part, some) in hashes.chunks(TOGETHER).enumerate() {
+            if self.index.is_large() {
+                self.index.warm(some, &mut likely);
+                self.body.warm(&likely);
+            }
+            for (i, &h) in some.iter().enumerate() {
+                let row = part * TOGETHER + i;
+                let slot = match self.index.find(h, |slot| self.body.same_key(slot, &batch, row)) {
+                    Some(slot) => slot,
+                    None => {
+                        let slot = self.body.flags.len() as u32;
+                        self.body.push_key(&batch, row)?;
+                        self.body.ids.push(self.next_id);
+                        self.next_id += 1;
+                        self.body.vnodes.push(vnode_of(h));
+                        self.body.columns.iter_mut().for_each(Column::push_default);
+                        self.index.insert(h, slot);
+                        if !whole_key {
+                            added.push(row as u32);
+                        }
+                        slot
                     }
-                    slot
-                }
-            };
-            self.mark_dirty(slot);
-            slots.push(slot);
+                };
+                self.mark_dirty(slot);
+                slots.push(slot);
+            }
         }
         if !added.is_empty() {
             let which = UInt32Array::from(added);
@@ -459,10 +454,7 @@ impl GroupTable {
                 if !self.is_live(slot) {
                     continue;
                 }
-                let hash = (h >> 32) as u32;
-                if let Ok(entry) = self.index.find_entry(spread(hash), |e| e.slot == slot) {
-                    entry.remove();
-                }
+                self.index.remove(h, slot);
                 *self.body.flags.get_mut(slot) &= KEY_NULL;
                 self.dead += 1;
                 for c in &mut self.body.columns {
@@ -510,12 +502,7 @@ impl GroupTable {
                 a.push_from(b, from);
             }
         }
-        let mut index = HashTable::with_capacity(live.len());
-        for e in self.index.iter() {
-            let slot = moved[e.slot as usize];
-            index.insert_unique(spread(e.hash), IndexEntry { hash: e.hash, slot }, |e| spread(e.hash));
-        }
-        self.index = index;
+        self.index = self.index.renumbered(&moved);
         self.body = Body { keys, flags, ids, vnodes, columns };
         self.dead = 0;
         self.after_move();
@@ -602,10 +589,7 @@ impl GroupTable {
         let all = self.live_slots();
         for part in all.chunks(CHUNK_ROWS) {
             let hashes = hash_rows(&self.keys_at(part)?, part.len())?;
-            for (&slot, h) in part.iter().zip(hashes) {
-                let hash = (h >> 32) as u32;
-                self.index.insert_unique(spread(hash), IndexEntry { hash, slot }, |e| spread(e.hash));
-            }
+            part.iter().zip(hashes).for_each(|(&slot, h)| self.index.insert(h, slot));
         }
         self.snapshot_below = self.next_id;
         self.after_move();
@@ -624,12 +608,26 @@ impl GroupTable {
             + b.ids.memory_size()
             + b.vnodes.memory_size()
             + b.columns.iter().map(Column::heap_bytes).sum::<usize>()
-            + self.index.allocation_size()
+            + self.index.memory_size()
             + self.gone.capacity() * 16
     }
 }
 
 impl Body {
+    /// Reads the keys of these rows without waiting for any.
+    fn warm(&self, slots: &[u32]) {
+        let there = slots.iter().filter(|s| (**s as usize) < self.flags.len());
+        let read = |sum: u64, &s: &u32| {
+            let key = match &self.keys {
+                Keys::Native(c) => *c.get(s) as u64,
+                Keys::Rows(c) => u64::from(c.get(s).first().copied().unwrap_or(0)),
+                Keys::Unit => 0,
+            };
+            sum ^ key ^ u64::from(*self.flags.get(s))
+        };
+        black_box(there.fold(0, read));
+    }
+
     #[inline]
     fn same_key(&self, slot: u32, batch: &BatchKeys, row: usize) -> bool {
         match (&self.keys, batch) {

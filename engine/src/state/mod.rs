@@ -22,6 +22,7 @@ pub mod index;
 mod layout;
 pub(crate) mod native;
 pub mod ordered;
+mod slots;
 pub mod snapshot;
 pub mod view;
 

@@ -23,7 +23,7 @@ use crate::operator::recursive::{Recursive, Step, StepLeaf, StepOp};
 use crate::operator::sink::SinkTarget;
 use crate::operator::{self, Operator};
 use crate::plan::fragment::{Fragment, FragmentGraph, FragmentOutput};
-use crate::plan::{Distribution, ObjectId, OpSpec, StreamNode};
+use crate::plan::{Distribution, ObjectId, OpSpec, Properties, StreamNode};
 use crate::state::Tables;
 use crate::state::view::{ViewReader, ViewStore};
 use crate::types::{Epoch, Result, SpateError};
@@ -624,7 +624,9 @@ impl Builder<'_> {
             OpSpec::Sink(s) => {
                 let target = self.job.sink.clone();
                 let target = target.ok_or_else(|| SpateError::internal(format!("sink {} has no writer", s.name)))?;
-                Box::new(operator::sink::Sink::new(target, node.inputs.iter().all(|n| n.props.append_only)))
+                let all = |has: fn(&Properties) -> bool| node.inputs.iter().all(|n| has(&n.props));
+                let append_only = all(|p| p.append_only);
+                Box::new(operator::sink::Sink::new(target, append_only, all(|p| p.stream_key.is_some())))
             }
             OpSpec::Source(_) | OpSpec::Scan(_) | OpSpec::Exchange(_) | OpSpec::StepInput(_) => {
                 return Err(SpateError::internal(format!("{} is a leaf", node.op.name())));

@@ -6,12 +6,17 @@
 //!   every task that ends a job has finished it. Both only rise.
 //! - Without input there is no tick: an idle engine does nothing.
 
+mod times;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use spate_engine::task::TaskId;
 use spate_engine::task::ticks::MAX_IN_FLIGHT;
 use spate_engine::types::{Epoch, Tick};
+
+pub use times::EpochTimes;
+use times::Stopwatch;
 
 /// Longest sleep until a time of the wall clock.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -69,6 +74,7 @@ pub struct Coordinator {
     times: BTreeMap<TaskId, i64>,
     /// No ticks while a job is being added.
     paused: bool,
+    watch: Stopwatch,
 }
 
 impl Coordinator {
@@ -83,7 +89,13 @@ impl Coordinator {
             due: None,
             times: BTreeMap::new(),
             paused: false,
+            watch: Stopwatch::default(),
         }
+    }
+
+    /// How long epochs took.
+    pub fn times(&self) -> &EpochTimes {
+        &self.watch.times
     }
 
     /// The newest tick's epoch.
@@ -229,6 +241,7 @@ impl Coordinator {
         let visible = done.unwrap_or(self.last.epoch).min(self.recorded);
         if visible > self.visible {
             self.visible = visible;
+            self.watch.stop(visible, now.mono);
             actions.push(Action::Visible(visible));
             actions.extend(self.tick_if_due(now));
         }
@@ -242,6 +255,7 @@ impl Coordinator {
         }
         self.due = None;
         self.last.epoch += 1;
+        self.watch.start(self.last.epoch, now.mono);
         let before = self.last.now_us;
         self.last.now_us = now.wall_us.max(before.saturating_add(1));
         self.last.opened_us = if before == i64::MIN { self.last.now_us.saturating_sub(1) } else { before };

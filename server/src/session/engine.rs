@@ -17,6 +17,7 @@ use spate_planner::catalog::Catalog;
 
 use super::Session;
 use crate::batch::Batch;
+use crate::coordinator::EpochTimes;
 use crate::worker::Worker;
 
 /// How an embedded engine is set up.
@@ -195,6 +196,11 @@ impl Engine {
         }
         p.done_of = (all_known && sum.1 > 0).then_some(sum);
         p
+    }
+
+    /// How long epochs took, from the tick that closed one until its results could be read.
+    pub fn epoch_times(&self) -> EpochTimes {
+        self.worker.epoch_times()
     }
 
     /// Stops all jobs and threads.

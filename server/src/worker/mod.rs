@@ -23,7 +23,7 @@ use spate_engine::task::{Events, Executor, JobTasks, Runnable, Step, TaskId, Tic
 use spate_engine::types::{Epoch, Result, SpateError, SplitRange, Tick, Watermark};
 use tokio::sync::watch;
 
-use crate::coordinator::{Action, Coordinator, JobTracking, Now};
+use crate::coordinator::{Action, Coordinator, EpochTimes, JobTracking, Now};
 pub use logs::{Logs, RecordedRows};
 
 /// What the session sees of a job.
@@ -203,6 +203,11 @@ impl Worker {
     /// Newest epoch that readers may see.
     pub fn visible(&self) -> Epoch {
         self.coordinator.lock().visible()
+    }
+
+    /// How long epochs took.
+    pub fn epoch_times(&self) -> EpochTimes {
+        self.coordinator.lock().times().clone()
     }
 
     /// Sees every change of visible epochs and job states.

@@ -128,14 +128,24 @@ fn latency(args: &LatencyBenchArgs) -> Result<()> {
 
 fn header() -> String {
     format!(
-        "{:5} {:>10} {:>10} {:>9} {:>9} {:>6} {:>11} {:>11} {:>9} {:>9}\n",
-        "query", "rows in", "rows out", "batch s", "sink s", "ratio", "rows/s", "rows/cpu s", "peak MiB", "view s"
+        "{:5} {:>10} {:>10} {:>9} {:>9} {:>6} {:>11} {:>11} {:>9} {:>9} {:>9}\n",
+        "query",
+        "rows in",
+        "rows out",
+        "batch s",
+        "sink s",
+        "ratio",
+        "rows/s",
+        "rows/cpu s",
+        "peak MiB",
+        "epoch ms",
+        "view s"
     )
 }
 
 fn line(m: &Measured) -> String {
     format!(
-        "{:5} {:>10} {:>10} {:>9.3} {:>9.3} {:>6.2} {:>11.0} {:>11.0} {:>9} {:>9.3}\n",
+        "{:5} {:>10} {:>10} {:>9.3} {:>9.3} {:>6.2} {:>11.0} {:>11.0} {:>9} {:>9} {:>9.3}\n",
         m.query,
         m.rows_in,
         m.rows_out,
@@ -145,6 +155,7 @@ fn line(m: &Measured) -> String {
         m.rows_per_s(),
         m.rows_per_cpu_s(),
         m.peak >> 20,
+        m.epoch.as_millis(),
         m.view.as_secs_f64()
     )
 }
@@ -166,6 +177,7 @@ fn write_json(path: &Path, options: &Options, all: &[Measured]) -> Result<()> {
                 "rows_per_s": m.rows_per_s(),
                 "rows_per_cpu_s": m.rows_per_cpu_s(),
                 "peak_bytes": m.peak,
+                "longest_epoch_s": m.epoch.as_secs_f64(),
             })
         })
         .collect();

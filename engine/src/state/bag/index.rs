@@ -1,22 +1,15 @@
 //! The insides of a bag table: its two indexes, and giving rows their place and weight.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
-use super::{BagTable, Chain, Meta, NewRow, RowEntry};
+use super::{BagTable, Meta, NewRow};
 use crate::state::chunk::{NO_SLOT, Slot, join_slot, split_slot};
+use crate::state::slots::{SlotIndex, TOGETHER};
 use crate::types::Result;
 use crate::types::vnode::{VNode, hash_rows, vnode_of};
-
-/// The hash as the tables use it: its low bits name the vnode, of which a task has few, so
-/// they must decide neither the bucket nor hashbrown's control byte.
-#[inline]
-pub(super) fn spread(hash: u64) -> u64 {
-    hash.rotate_left(32)
-}
 
 impl BagTable {
     pub(super) fn hash_columns(&self, columns: &[ArrayRef], which: &[usize], rows: usize) -> Result<Vec<u64>> {
@@ -33,12 +26,31 @@ impl BagTable {
         Ok(Some(hashes.into_iter().map(vnode_of).collect()))
     }
 
-    #[inline]
-    pub(super) fn chain(&self, hash: u64) -> Option<&Chain> {
-        self.index.find(spread(hash), |c| c.hash == hash)
+    /// Reads what an index of this table leads to for these hashes without waiting for any of it, if it
+    /// is so large that this pays.
+    pub(super) fn warm(&self, index: &SlotIndex, hashes: &[u64]) {
+        if !index.is_large() {
+            return;
+        }
+        let mut likely = Vec::new();
+        index.warm(hashes, &mut likely);
+        let read = |sum: u64, &slot: &Slot| {
+            let (chunk, row) = split_slot(slot);
+            // `NO_SLOT` is in no chunk.
+            let Some(meta) = self.meta.get(chunk) else { return sum };
+            let at = |v: &[u64]| v.get(row).copied().unwrap_or(0);
+            sum ^ at(&meta.hashes) ^ meta.links.get(row).map_or(0, |l| u64::from(l.1))
+        };
+        black_box(likely.iter().fold(0, read));
     }
 
-    /// The row behind another in its chain.
+    /// The first row of the chain of a hash.
+    #[inline]
+    pub(super) fn chain(&self, hash: u64) -> Option<Slot> {
+        self.index.find(hash, |slot| hash_of(&self.meta, slot) == hash)
+    }
+
+    /// The row behind another in its chain, or [`NO_SLOT`].
     #[inline]
     pub(super) fn next(&self, slot: Slot) -> Slot {
         let (chunk, row) = split_slot(slot);
@@ -48,14 +60,11 @@ impl BagTable {
     /// Rows that may be the one with this hash of the whole row.
     pub(super) fn candidates(&self, row_hash: u64, into: &mut Vec<Slot>) {
         if let Some(rows) = &self.rows {
-            let tag = row_hash as u32;
-            into.extend(rows.iter_hash(spread(row_hash)).filter(|e| e.tag == tag).map(|e| e.slot));
-        } else if let Some(chain) = self.chain(row_hash) {
-            into.push(chain.head);
-            let mut slot = chain.head;
-            while slot != chain.tail {
-                slot = self.next(slot);
+            rows.candidates(row_hash, into);
+        } else if let Some(mut slot) = self.chain(row_hash) {
+            while slot != NO_SLOT {
                 into.push(slot);
+                slot = self.next(slot);
             }
         }
     }
@@ -66,10 +75,17 @@ impl BagTable {
         let mut known = vec![NO_SLOT; row_hashes.len()];
         let (mut probe, mut slots) = (Vec::new(), Vec::new());
         for (i, &h) in row_hashes.iter().enumerate() {
+            if i % TOGETHER == 0 {
+                self.warm(
+                    self.rows.as_ref().unwrap_or(&self.index),
+                    &row_hashes[i..row_hashes.len().min(i + TOGETHER)],
+                );
+            }
             let first = match &self.rows {
-                Some(rows) => rows.find(spread(h), |e| e.tag == h as u32).map_or(NO_SLOT, |e| e.slot),
-                None => self.chain(h).map_or(NO_SLOT, |c| c.head),
-            };
+                Some(rows) => rows.find(h, |_| true),
+                None => self.chain(h),
+            }
+            .unwrap_or(NO_SLOT);
             if first != NO_SLOT {
                 probe.push(i as u32);
                 slots.push(first);
@@ -103,11 +119,8 @@ impl BagTable {
                 }
             }
         }
-        let mut table = HashTable::with_capacity(entries.len());
-        let meta = &self.meta;
-        for (hash, slot) in entries {
-            table.insert_unique(spread(hash), RowEntry { tag: hash as u32, slot }, |e| row_hash_of(meta, e.slot));
-        }
+        let mut table = SlotIndex::with_capacity(entries.len());
+        entries.into_iter().for_each(|(hash, slot)| table.insert(hash, slot));
         self.rows = Some(table);
         Ok(())
     }
@@ -119,7 +132,7 @@ impl BagTable {
         if chunk == self.meta.len() {
             self.meta.push(Meta::default());
         }
-        let tail = self.link_last(new.hash, slot);
+        let before = self.link_last(new.hash, slot);
         let meta = &mut self.meta[chunk];
         Arc::make_mut(&mut meta.weights).push(new.weight);
         if new.aux != 0 || !meta.aux.is_empty() {
@@ -129,7 +142,7 @@ impl BagTable {
         meta.hashes.push(new.hash);
         meta.ids.push(new.id);
         meta.vnodes.push(new.vnode);
-        meta.links.push((tail, NO_SLOT));
+        meta.links.push((before, NO_SLOT));
         if row % 64 == 0 {
             meta.dirty.push(0);
         }
@@ -140,9 +153,7 @@ impl BagTable {
         meta.min = None;
         if let Some(rows) = &mut self.rows {
             meta.row_hashes.push(new.row_hash);
-            let meta = &self.meta;
-            let entry = RowEntry { tag: new.row_hash as u32, slot };
-            rows.insert_unique(spread(new.row_hash), entry, |e| row_hash_of(meta, e.slot));
+            rows.insert(new.row_hash, slot);
         }
         self.slots += 1;
         self.live += usize::from(new.weight != 0);
@@ -152,18 +163,19 @@ impl BagTable {
         slot
     }
 
-    /// Puts a row at the end of its chain; returns the row before it.
-    pub(super) fn link_last(&mut self, hash: u64, slot: Slot) -> Slot {
-        match self.index.entry(spread(hash), |c| c.hash == hash, |c| spread(c.hash)) {
-            Entry::Occupied(mut e) => {
-                let tail = std::mem::replace(&mut e.get_mut().tail, slot);
+    /// Puts a row at the end of its chain; returns the row before it, itself if there is none.
+    fn link_last(&mut self, hash: u64, slot: Slot) -> Slot {
+        match self.chain(hash) {
+            Some(head) => {
+                let (chunk, row) = split_slot(head);
+                let tail = std::mem::replace(&mut self.meta[chunk].links[row].0, slot);
                 let (chunk, row) = split_slot(tail);
                 self.meta[chunk].links[row].1 = slot;
                 tail
             }
-            Entry::Vacant(e) => {
-                e.insert(Chain { hash, head: slot, tail: slot });
-                NO_SLOT
+            None => {
+                self.index.insert(hash, slot);
+                slot
             }
         }
     }
@@ -172,28 +184,24 @@ impl BagTable {
         let (chunk, row) = split_slot(slot);
         let hash = self.meta[chunk].hashes[row];
         let (prev, next) = self.meta[chunk].links[row];
-        if prev != NO_SLOT {
-            let (c, r) = split_slot(prev);
+        if let Some(rows) = &mut self.rows {
+            rows.remove(self.meta[chunk].row_hashes[row], slot);
+        }
+        if prev == slot {
+            return self.index.remove(hash, slot);
+        }
+        let (c, r) = split_slot(prev);
+        let first = self.meta[c].links[r].1 == NO_SLOT;
+        if first {
+            self.index.replace(hash, slot, next);
+        } else {
             self.meta[c].links[r].1 = next;
         }
-        if next != NO_SLOT {
-            let (c, r) = split_slot(next);
+        // The first row leads back to the last.
+        let behind = if next == NO_SLOT { self.chain(hash) } else { Some(next) };
+        if let Some(behind) = behind {
+            let (c, r) = split_slot(behind);
             self.meta[c].links[r].0 = prev;
-        }
-        if (prev == NO_SLOT || next == NO_SLOT)
-            && let Ok(mut e) = self.index.find_entry(spread(hash), |c| c.hash == hash)
-        {
-            match (prev, next) {
-                (NO_SLOT, NO_SLOT) => drop(e.remove()),
-                (NO_SLOT, _) => e.get_mut().head = next,
-                _ => e.get_mut().tail = prev,
-            }
-        }
-        if let Some(rows) = &mut self.rows {
-            let row_hash = self.meta[chunk].row_hashes[row];
-            if let Ok(e) = rows.find_entry(spread(row_hash), |e| e.slot == slot) {
-                e.remove();
-            }
         }
     }
 
@@ -225,7 +233,8 @@ impl BagTable {
     }
 }
 
-fn row_hash_of(meta: &[Meta], slot: Slot) -> u64 {
+#[inline]
+fn hash_of(meta: &[Meta], slot: Slot) -> u64 {
     let (chunk, row) = split_slot(slot);
-    spread(meta[chunk].row_hashes[row])
+    meta[chunk].hashes[row]
 }

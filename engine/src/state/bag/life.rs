@@ -6,11 +6,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, new_null_array};
 use arrow::compute::{concat, interleave};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit, TimestampMicrosecondType};
-use hashbrown::HashTable;
 
 use super::{BagTable, Meta, NewRow};
 use crate::state::chunk::{CHUNK_ROWS, RowStore, Slot, join_slot, split_slot};
 use crate::state::frozen::{FrozenBag, FrozenPart, record_batch};
+use crate::state::slots::SlotIndex;
 use crate::state::snapshot::TableSegment;
 use crate::types::{Result, SpateError};
 
@@ -114,9 +114,9 @@ impl BagTable {
         let empty = RowStore::new(self.types());
         let store = mem::replace(&mut self.store, empty);
         let old = mem::take(&mut self.meta);
-        self.index = HashTable::with_capacity(self.index.len());
+        self.index = SlotIndex::with_capacity(self.index.len());
         if let Some(rows) = &mut self.rows {
-            *rows = HashTable::with_capacity(live.len());
+            *rows = SlotIndex::with_capacity(live.len());
         }
         (self.slots, self.live, self.total) = (0, 0, 0);
         let unit = self.unit;
@@ -266,8 +266,8 @@ impl BagTable {
     /// Bytes held: rows, what is kept beside them, indexes.
     pub fn memory_size(&self) -> usize {
         let beside: usize = self.meta.iter().map(Meta::memory_size).sum();
-        let rows = self.rows.as_ref().map_or(0, HashTable::allocation_size);
-        self.store.memory_size() + beside + self.index.allocation_size() + rows + self.gone.capacity() * 16
+        let rows = self.rows.as_ref().map_or(0, SlotIndex::memory_size);
+        self.store.memory_size() + beside + self.index.memory_size() + rows + self.gone.capacity() * 16
     }
 }
 
