@@ -7,6 +7,7 @@ mod generate;
 mod interrupt;
 mod progress;
 mod repl;
+mod server;
 mod shell;
 mod simulate;
 mod slt;
@@ -57,6 +58,7 @@ fn start() -> ExitCode {
         Err(e) => e.exit(),
     };
     ExitCode::from(match &args.command_name {
+        Some(Command::Server(server)) => server::run(server),
         Some(Command::Slt(slt)) => slt::run(slt),
         Some(Command::Generate(generate)) => generate::run(generate),
         Some(Command::Bench(bench)) => bench::run(bench),
