@@ -133,7 +133,7 @@ pub fn bind(statement: &mut Statement, values: &[ScalarValue]) -> Result<()> {
 pub fn bind_nulls(statement: &mut Statement, kinds: &[DataType]) -> Result<()> {
     let mut literals = Vec::with_capacity(kinds.len());
     for kind in kinds {
-        literals.push(cast(Value::Null, kind)?);
+        literals.push(literal(&ScalarValue::try_from(kind)?)?);
     }
     replace(statement, &literals)
 }

@@ -157,6 +157,10 @@ pub(crate) async fn stops(stopping: &mut watch::Receiver<bool>) {
 
 /// Finds the session of a request, and tells the client how to come back to it.
 async fn with_session(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+    // Whoever shakes hands gets a session that goes by a name.
+    if request.uri().path().ends_with("/Handshake") {
+        return next.run(request).await;
+    }
     let connection = request.extensions().get::<connection::ConnectionInfo>().map_or(0, |c| c.id);
     match shared.sessions.of(request.headers(), connection) {
         Ok(found) => {

@@ -91,6 +91,7 @@ impl Shared {
                 let parts = serde_json::json!({
                     "endless": rows.endless,
                     "of": rows.delivered.as_ref().and_then(|d| d.of),
+                    "complete_epoch": rows.delivered.as_ref().and_then(|d| d.complete()),
                     "instance": self.instance,
                 });
                 let info = with_schema(&wire_schema(&rows.schema))?.with_descriptor(descriptor).with_total_records(-1);

@@ -60,7 +60,7 @@ impl Pump {
         let RowStream { schema, mut stream, delivered, .. } = rows;
         let Some(delivered) = delivered else { return Err(self.fail(&SpateError::internal("no subscription"))) };
         let mut stopping = self.shared.stopping.clone();
-        self.message(&schema, None, None).await?;
+        self.message(&schema, None, delivered.complete()).await?;
         loop {
             let next = tokio::select! {
                 biased;

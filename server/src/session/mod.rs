@@ -45,8 +45,14 @@ impl CancelHandle {
         self.notify.notify_waiters();
     }
 
-    async fn cancelled(&self) {
+    /// Comes back when it is cancelled from now on.
+    pub async fn cancelled(&self) {
         self.notify.notified().await;
+    }
+
+    /// The stream, until it is cancelled.
+    pub fn guard(self, stream: BoxStream<'static, Result<RecordBatch>>) -> BoxStream<'static, Result<RecordBatch>> {
+        stop_on(self, stream)
     }
 }
 

@@ -123,6 +123,9 @@ impl Session {
             None => state.begin(self.written).await?,
             Some(epoch) => state.go_on(epoch)?,
         }
+        if state.pending.is_empty() {
+            state.delivered.next.store(state.next, Ordering::Release);
+        }
         let stream = futures::stream::try_unfold(state, |mut s| async move {
             match s.next().await? {
                 Some(batch) => Ok(Some((batch, s))),

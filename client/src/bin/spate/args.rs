@@ -21,6 +21,7 @@ use spate_planner::fault::optimize::Strategy;
         spate\n  \
         spate -c 'SELECT 1 + 1'\n  \
         spate -f views.sql --format csv > result.csv\n  \
+        spate -u grpc://127.0.0.1:50051 -c 'SHOW TABLES'\n  \
         echo 'SHOW TABLES;' | spate"
 )]
 pub struct Args {
@@ -196,6 +197,10 @@ pub struct SltArgs {
     /// Write a JUnit report
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+
+    /// Run on the server at this address, each file in a schema of its own that is dropped afterwards
+    #[arg(short, long, value_name = "URL", conflicts_with_all = ["threads", "epoch_interval"])]
+    pub url: Option<String>,
 
     /// Files to run at a time
     #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]

@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use spate_client::slt::{Database, Embedded, FileReport, Options, junit, run_paths_on};
+use spate_client::slt::{Database, Embedded, FileReport, Options, Remote, junit, run_paths_on};
 use spate_engine::types::{ErrorKind, Result, SpateError};
 
 use crate::args::SltArgs;
@@ -43,7 +44,15 @@ pub fn run(args: &SltArgs) -> u8 {
 
 fn run_files(args: &SltArgs, options: &Options) -> Result<spate_client::slt::Summary> {
     let runtime = spate_server::threads::runtime()?;
-    let open = |_: &Path| Ok(Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>);
+    let numbers = AtomicU64::new(0);
+    let open = |_: &Path| match &args.url {
+        None => Ok(Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>),
+        Some(url) => {
+            let number = numbers.fetch_add(1, Ordering::Relaxed);
+            let schema = format!("slt_{}_{number}", std::process::id());
+            Ok(Arc::new(Remote::new(url.clone(), schema)) as Arc<dyn Database>)
+        }
+    };
     let summary = runtime.block_on(async {
         tokio::select! {
             summary = run_paths_on(&args.paths, options, open, |file| show(file, args.quiet)) => summary,
