@@ -155,7 +155,7 @@ def ingest(connection):
 
 def big_results(connection):
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT value, repeat('x', 50) AS pad FROM generate_series(1, {ROWS}) a")
+        cursor.execute(f"SELECT value, repeat('x', 50) AS pad FROM generate_series(1, {ROWS}) AS a(value)")
         assert cursor.fetch_arrow_table().num_rows == ROWS
 
 

@@ -103,7 +103,7 @@ fn errors_have_kinds_places_and_hints() {
         let failed = async |sql: &str| client.run(sql).await.err().unwrap();
         let e = failed("SELECT *\nFROM bidz").await;
         assert_eq!((e.kind(), e.position()), (Kind::NotFound, Some((2, 6))), "{e}");
-        assert!(e.hint().unwrap().contains("\"bid\""), "{e}");
+        assert!(e.hint().unwrap().contains("did you mean bid"), "{e}");
         assert_eq!(failed("SELEC 1").await.kind(), Kind::Syntax);
         assert_eq!(failed("CREATE TABLE bid (x int)").await.kind(), Kind::AlreadyExists);
         assert_eq!(failed("INSERT INTO bid VALUES (1)").await.kind(), Kind::Constraint);
@@ -222,7 +222,8 @@ fn metadata_tells_what_there_is() {
         assert_eq!(texts(&fetch(&mut stock, info).await), ["|spate|shop|item|a||1|", "|spate|shop|item|b||2|"]);
         let keys = CommandGetExportedKeys { catalog: None, db_schema: None, table: "item".into() };
         let info = stock.get_exported_keys(keys).await.unwrap();
-        assert_eq!(fetch(&mut stock, info).await[0].num_columns(), 13);
+        assert_eq!(info.clone().try_decode_schema().unwrap().fields().len(), 13);
+        assert!(fetch(&mut stock, info).await.iter().all(|b| b.num_rows() == 0));
         let info = stock.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerCancel]).await.unwrap();
         assert_eq!(fetch(&mut stock, info).await[0].num_rows(), 2);
         let info = stock.get_xdbc_type_info(CommandGetXdbcTypeInfo { data_type: Some(4) }).await.unwrap();
@@ -296,7 +297,7 @@ fn a_stream_over_the_limit_is_refused() {
     });
 }
 
-const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000) a CROSS JOIN generate_series(1, 100000) b";
+const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000) AS a(value) CROSS JOIN generate_series(1, 100000) AS b(value)";
 
 #[test]
 fn a_running_query_is_cancelled() {

@@ -140,7 +140,7 @@ fn a_subscription_survives_cut_connections() {
         client.execute("CREATE TABLE t (id bigint PRIMARY KEY, g int, v int, pad text)").await.unwrap();
         client.execute("CREATE MATERIALIZED VIEW m AS SELECT g, count(*) AS n, sum(v) AS s FROM t GROUP BY g").await.unwrap();
         client
-            .execute("INSERT INTO t SELECT value, value % 50, value, repeat('x', 200) FROM generate_series(1, 2000) a")
+            .execute("INSERT INTO t SELECT value, value % 50, value, repeat('x', 200) FROM generate_series(1, 2000) AS a(value)")
             .await
             .unwrap();
         let mut cuts = 0;
@@ -222,7 +222,7 @@ fn a_subscription_goes_on_after_a_named_epoch() {
         client.execute("DROP TABLE t").await.unwrap();
         assert_eq!(third.next().await.unwrap_err().kind(), Kind::NotFound);
         // Input that ends, ends a subscription.
-        let mut bounded = client.subscribe("SELECT value FROM generate_series(1, 3) a").await.unwrap();
+        let mut bounded = client.subscribe("SELECT value FROM generate_series(1, 3) AS a(value)").await.unwrap();
         let change = bounded.next().await.unwrap().unwrap();
         assert_eq!(change.rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 3);
         assert!(bounded.next().await.unwrap().is_none());

@@ -96,26 +96,25 @@ impl Pump {
         batch: Option<RecordBatch>,
         complete: Option<Epoch>,
     ) -> Result<(), Status> {
-        let epoch = batch.as_ref().and_then(epoch_of);
         let mut messages = encode(schema, batch)?;
         if let (Some(epoch), Some(last)) = (complete, messages.last_mut()) {
             last.app_metadata = serde_json::json!({ "complete_epoch": epoch }).to_string().into();
         }
         for data in messages {
-            self.deliver(data, epoch).await?;
+            self.deliver(data).await?;
         }
         self.sent = self.sent.max(complete);
         Ok(())
     }
 
     /// Waits until there is room, but not for longer than the client may be behind.
-    async fn deliver(&mut self, data: FlightData, epoch: Option<Epoch>) -> Result<(), Status> {
+    async fn deliver(&mut self, data: FlightData) -> Result<(), Status> {
         let engine = self.shared.engine.clone();
         let mut stopping = self.shared.stopping.clone();
         let limit = self.shared.limits.epochs_behind;
-        let sent = self.sent;
         let behind = async {
-            let from = epoch.or(sent).unwrap_or_else(|| engine.worker.visible());
+            // One that goes on may have much to catch up with; it is slow if it takes nothing.
+            let from = engine.worker.visible();
             if engine.wait_visible(from.saturating_add(limit + 1)).await.is_err() {
                 // The engine has stopped, which the others see.
                 std::future::pending::<()>().await;
@@ -132,7 +131,7 @@ impl Pump {
             }
             () = self.running.cancelled() => Err(self.shared.failed(&cancelled())),
             () = stops(&mut stopping) => Err(status::stopping()),
-            () = behind => Err(self.shared.failed(&too_slow(limit, sent))),
+            () = behind => Err(self.shared.failed(&too_slow(limit, self.sent))),
         }
     }
 }

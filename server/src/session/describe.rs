@@ -192,7 +192,11 @@ fn over(
     let text = format!("SELECT 1 FROM {schema}{} AS {}", quote(&table.name), quote(called));
     let mut query = parse_query(&text)?;
     if let ast::SetExpr::Select(select) = query.body.as_mut() {
-        select.projection.extend(exprs.into_iter().map(ast::SelectItem::UnnamedExpr));
+        let named = exprs.into_iter().enumerate().map(|(i, expr)| {
+            let alias = ast::Ident::new(format!("__new{i}"));
+            ast::SelectItem::ExprWithAlias { expr, alias }
+        });
+        select.projection.extend(named);
         select.from.extend(from);
         select.selection = selection;
     }

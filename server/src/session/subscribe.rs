@@ -54,6 +54,8 @@ struct State {
     pending: VecDeque<RecordBatch>,
     next: Epoch,
     snapshot: bool,
+    /// Epochs that it may be behind now.
+    allowed: u64,
     delivered: Arc<Delivered>,
 }
 
@@ -116,6 +118,7 @@ impl Session {
             pending: VecDeque::new(),
             next: 0,
             snapshot: subscribe.snapshot,
+            allowed: MAX_BEHIND,
             delivered: Arc::new(Delivered { of: (!temporary).then_some(job), next: AtomicU64::new(0) }),
         };
         let delivered = Some(state.delivered.clone());
@@ -182,6 +185,8 @@ impl State {
                 .with_hint("name the last epoch that you have received; epochs count anew after a start"));
         }
         self.next = epoch + 1;
+        // It was away: what it has missed meanwhile is not held against it.
+        self.allowed = MAX_BEHIND + (visible - epoch);
         self.reader()?.release(0, epoch);
         // Fails if the epoch is no longer kept.
         if epoch < self.store.complete() {
@@ -243,13 +248,15 @@ impl State {
                 return Ok(None);
             }
             let visible = engine.worker.visible().min(self.store.complete());
-            if visible - self.next > MAX_BEHIND {
+            let behind = visible - self.next;
+            if behind > self.allowed {
                 return Err(SpateError::new(
                     ErrorKind::Limit,
                     format!("the subscriber is more than {MAX_BEHIND} epochs behind"),
                 )
                 .with_hint(format!("go on with SUBSCRIBE … AS OF EPOCH {}", self.next - 1)));
             }
+            self.allowed = self.allowed.min(behind + MAX_BEHIND).max(MAX_BEHIND);
             if !Arc::ptr_eq(&self.columns, &self.store.schema()) {
                 return Err(SpateError::new(ErrorKind::NotFound, "the columns of what was subscribed to were altered")
                     .with_hint("subscribe again"));
