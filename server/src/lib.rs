@@ -14,5 +14,7 @@ pub mod session;
 pub mod threads;
 pub mod worker;
 
-pub use session::{CancelHandle, Delivered, Description, Engine, EngineConfig, Outcome, Progress, RowStream, Session, SinkObserver};
 pub use serve::{Server, ServerConfig};
+pub use session::{
+    CancelHandle, Delivered, Description, Engine, EngineConfig, Outcome, Progress, RowStream, Session, SinkObserver,
+};

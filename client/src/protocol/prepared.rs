@@ -7,8 +7,8 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::{
-    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult, Any,
-    CommandPreparedStatementQuery, CommandPreparedStatementUpdate, ProstMessageExt,
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
+    Any, CommandPreparedStatementQuery, CommandPreparedStatementUpdate, ProstMessageExt,
 };
 use arrow_flight::{FlightDescriptor, IpcMessage};
 use bytes::Bytes;

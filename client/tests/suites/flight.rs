@@ -8,7 +8,8 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::pretty::pretty_format_batches;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
-    CommandGetDbSchemas, CommandGetExportedKeys, CommandGetPrimaryKeys, CommandGetTables, CommandGetXdbcTypeInfo, SqlInfo,
+    CommandGetDbSchemas, CommandGetExportedKeys, CommandGetPrimaryKeys, CommandGetTables, CommandGetXdbcTypeInfo,
+    SqlInfo,
 };
 use arrow_flight::{Action, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
 use futures::{StreamExt, TryStreamExt};
@@ -79,9 +80,10 @@ fn statements_of_every_kind() {
         assert_eq!(client.execute("UPDATE t SET name = 'z' WHERE id > 1").await.unwrap(), 2);
         assert_eq!(client.execute("DELETE FROM t WHERE id = 3 RETURNING id").await.unwrap(), 1);
         client.execute("CREATE MATERIALIZED VIEW v AS SELECT name, count(*) AS n FROM t GROUP BY name").await.unwrap();
-        assert_eq!(texts(&client.query("SELECT * FROM v ORDER BY name").await.unwrap().collect().await.unwrap()), [
-            "|a|1|", "|z|1|"
-        ]);
+        assert_eq!(
+            texts(&client.query("SELECT * FROM v ORDER BY name").await.unwrap().collect().await.unwrap()),
+            ["|a|1|", "|z|1|"]
+        );
         let returned = client.query("INSERT INTO t VALUES (9, 'n') RETURNING id + 1 AS next").await.unwrap();
         assert_eq!(texts(&returned.collect().await.unwrap()), ["|10|"]);
         // A query without rows has columns.
@@ -146,7 +148,10 @@ fn tickets_are_good_once_and_results_are_bounded() {
 #[test]
 fn parameters_are_typed() {
     on_server(Limits::default(), async |client, _| {
-        client.execute("CREATE TABLE t (id int PRIMARY KEY, name text, price numeric(10,2), at timestamp)").await.unwrap();
+        client
+            .execute("CREATE TABLE t (id int PRIMARY KEY, name text, price numeric(10,2), at timestamp)")
+            .await
+            .unwrap();
         let insert = client.prepare("INSERT INTO t VALUES ($1, $2, $3, $4)").await.unwrap();
         let kinds: Vec<DataType> = insert.parameters().fields().iter().map(|f| f.data_type().clone()).collect();
         assert_eq!(kinds[..3], [DataType::Int32, DataType::Utf8, DataType::Decimal128(10, 2)]);
@@ -216,15 +221,15 @@ fn metadata_tells_what_there_is() {
         assert_eq!(texts(&fetch(&mut stock, info).await), ["|spate|public|cheap|VIEW|"]);
         let info = stock.get_table_types().await.unwrap();
         assert_eq!(fetch(&mut stock, info).await[0].num_rows(), 5);
-        let keys =
-            CommandGetPrimaryKeys { catalog: None, db_schema: Some("shop".into()), table: "item".into() };
+        let keys = CommandGetPrimaryKeys { catalog: None, db_schema: Some("shop".into()), table: "item".into() };
         let info = stock.get_primary_keys(keys).await.unwrap();
         assert_eq!(texts(&fetch(&mut stock, info).await), ["|spate|shop|item|a||1|", "|spate|shop|item|b||2|"]);
         let keys = CommandGetExportedKeys { catalog: None, db_schema: None, table: "item".into() };
         let info = stock.get_exported_keys(keys).await.unwrap();
         assert_eq!(info.clone().try_decode_schema().unwrap().fields().len(), 13);
         assert!(fetch(&mut stock, info).await.iter().all(|b| b.num_rows() == 0));
-        let info = stock.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerCancel]).await.unwrap();
+        let info =
+            stock.get_sql_info(vec![SqlInfo::FlightSqlServerName, SqlInfo::FlightSqlServerCancel]).await.unwrap();
         assert_eq!(fetch(&mut stock, info).await[0].num_rows(), 2);
         let info = stock.get_xdbc_type_info(CommandGetXdbcTypeInfo { data_type: Some(4) }).await.unwrap();
         assert!(texts(&fetch(&mut stock, info).await)[0].starts_with("|integer|4|"));
@@ -249,13 +254,16 @@ fn ingest_is_all_or_nothing() {
         let schema = all.schema();
         let pieces = |n: i64| {
             let all = all.clone();
-            futures::stream::iter((0..n).step_by(8192).map(move |at| Ok(all.slice(at as usize, (n - at).min(8192) as usize))))
+            futures::stream::iter(
+                (0..n).step_by(8192).map(move |at| Ok(all.slice(at as usize, (n - at).min(8192) as usize))),
+            )
         };
         let ingest = async |mode, n| client.ingest("big", mode, schema.clone(), pieces(n)).await;
         assert_eq!(ingest(IngestMode::Append, 10).await.unwrap_err().kind(), Kind::NotFound);
         assert_eq!(ingest(IngestMode::Create, ROWS).await.unwrap(), ROWS as u64);
         assert_eq!(ingest(IngestMode::Create, 1).await.unwrap_err().kind(), Kind::AlreadyExists);
-        let count = async || texts(&client.query("SELECT count(*), sum(id) FROM big").await.unwrap().collect().await.unwrap());
+        let count =
+            async || texts(&client.query("SELECT count(*), sum(id) FROM big").await.unwrap().collect().await.unwrap());
         assert_eq!(count().await, [format!("|100000|{}|", ROWS * (ROWS - 1) / 2)]);
         assert_eq!(ingest(IngestMode::Append, 5).await.unwrap(), 5);
         assert_eq!(count().await, [format!("|100005|{}|", ROWS * (ROWS - 1) / 2 + 10)]);
@@ -263,7 +271,10 @@ fn ingest_is_all_or_nothing() {
         assert_eq!(count().await, ["|3|3|"]);
 
         // Columns go by name, what is missing has its default, and a view sees the rows.
-        client.execute("CREATE TABLE named (k text DEFAULT 'x', name text NOT NULL, id bigint PRIMARY KEY)").await.unwrap();
+        client
+            .execute("CREATE TABLE named (k text DEFAULT 'x', name text NOT NULL, id bigint PRIMARY KEY)")
+            .await
+            .unwrap();
         client.execute("CREATE MATERIALIZED VIEW n AS SELECT k, count(*) AS c FROM named GROUP BY k").await.unwrap();
         let ingest = |batch: RecordBatch| {
             client.ingest("named", IngestMode::Append, batch.schema(), futures::stream::iter([Ok(batch)]))
@@ -297,7 +308,8 @@ fn a_stream_over_the_limit_is_refused() {
     });
 }
 
-const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000) AS a(value) CROSS JOIN generate_series(1, 100000) AS b(value)";
+const ENDLESS: &str =
+    "SELECT a.value FROM generate_series(1, 100000) AS a(value) CROSS JOIN generate_series(1, 100000) AS b(value)";
 
 #[test]
 fn a_running_query_is_cancelled() {

@@ -80,9 +80,13 @@ fn text(bytes: &[u8]) -> String {
 fn a_client_runs_scripts_on_a_server() {
     let mut server = Process::free();
     let url = server.flight.clone();
-    let made = spate(&["-u", &url, "-c", "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'a');"], "");
+    let made = spate(
+        &["-u", &url, "-c", "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'a');"],
+        "",
+    );
     assert_eq!(text(&made.stdout), "CREATE TABLE\nINSERT 0 1\n", "{}", text(&made.stderr));
-    let read = spate(&["-u", &url, "--format", "csv"], "INSERT INTO t VALUES (2, 'b');\nSELECT * FROM t ORDER BY id;\n");
+    let read =
+        spate(&["-u", &url, "--format", "csv"], "INSERT INTO t VALUES (2, 'b');\nSELECT * FROM t ORDER BY id;\n");
     assert_eq!(text(&read.stdout), "id,name\n1,a\n2,b\n", "{}", text(&read.stderr));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("q.sql");
@@ -102,11 +106,14 @@ fn a_client_runs_scripts_on_a_server() {
          statement count 2\nINSERT INTO x VALUES (1, 'p'), (2, 'p')\n\nstatement ok\nFLUSH\n\nquery TI\nSELECT * FROM v\n----\np 3\n",
     )
     .unwrap();
+    let refused = spate(&["slt", slt.to_str().unwrap(), "-u", &url], "");
+    assert!(text(&refused.stdout).contains("the server is not empty: it has TABLE"), "{}", text(&refused.stdout));
+    spate(&["-u", &url, "-c", "DROP TABLE t"], "");
     let ran = spate(&["slt", slt.to_str().unwrap(), "-u", &url], "");
     assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
     assert!(text(&ran.stdout).contains("2 view checks: ok"), "{}", text(&ran.stdout));
-    let left = spate(&["-u", &url, "-c", "SHOW SCHEMAS"], "");
-    assert!(!text(&left.stdout).contains("slt_"), "{}", text(&left.stdout));
+    let left = spate(&["-u", &url, "-c", "SHOW TABLES"], "");
+    assert!(text(&left.stdout).contains("(0 rows)"), "{}", text(&left.stdout));
     server.signal("-INT");
     assert_eq!(server.wait(), Some(0));
 }

@@ -1,6 +1,7 @@
 //! Connections: each has a number, and what belongs to it goes with it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,7 @@ impl Connections {
 /// What requests know of their connection.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
-    /// Its number, from 1.
+    /// Its number, from 1; 0 for HTTP.
     pub id: u64,
 }
 
@@ -95,25 +96,65 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Connections as they come.
-pub fn incoming(listener: TcpListener, shared: Arc<Shared>) -> impl Stream<Item = io::Result<Connection>> {
-    /// The system may be out of file descriptors; they come back.
-    const PAUSE: Duration = Duration::from_millis(50);
-    futures::stream::unfold((listener, shared), |(listener, shared)| async move {
-        let permit = shared.connections.permits.clone().acquire_owned().await.ok()?;
-        let stream = loop {
-            match listener.accept().await {
-                Ok((stream, _)) => break stream,
-                Err(e) => {
-                    tracing::warn!("cannot accept a connection: {e}");
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
+/// The system may be out of file descriptors; they come back.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The next connection, once there may be one more.
+async fn accept(listener: &TcpListener, connections: &Connections, shared: &Arc<Shared>) -> (Connection, SocketAddr) {
+    loop {
+        let Ok(permit) = connections.permits.clone().acquire_owned().await else {
+            // Nobody closes it.
+            std::future::pending::<()>().await;
+            continue;
         };
-        let id = shared.connections.next.fetch_add(1, Ordering::Relaxed);
-        // Small answers are not held back.
-        let _ = stream.set_nodelay(true);
-        let connection = Connection { stream, id, shared: shared.clone(), _permit: permit };
-        Some((Ok(connection), (listener, shared)))
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let id = connections.next.fetch_add(1, Ordering::Relaxed);
+                // Small answers are not held back.
+                let _ = stream.set_nodelay(true);
+                return (Connection { stream, id, shared: shared.clone(), _permit: permit }, peer);
+            }
+            Err(e) => {
+                tracing::warn!("cannot accept a connection: {e}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Connections as they come.
+pub fn incoming(
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    shared: Arc<Shared>,
+) -> impl Stream<Item = io::Result<Connection>> {
+    futures::stream::unfold((listener, connections, shared), |(listener, connections, shared)| async move {
+        let (connection, _) = accept(&listener, &connections, &shared).await;
+        Some((Ok(connection), (listener, connections, shared)))
     })
+}
+
+/// A listener for HTTP, with a bound of its own. Its connections have no sessions.
+pub struct Bounded {
+    /// The socket.
+    pub listener: TcpListener,
+    /// Its connections.
+    pub connections: Connections,
+    /// What they belong to.
+    pub shared: Arc<Shared>,
+}
+
+impl axum::serve::Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let (mut connection, peer) = accept(&self.listener, &self.connections, &self.shared).await;
+        connection.id = 0;
+        (connection, peer)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
 }

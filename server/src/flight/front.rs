@@ -44,7 +44,8 @@ impl Front {
             _ => return Err(status::unsupported("schemas of this command", "GetFlightInfo tells it")),
         };
         let described = self.shared.in_session(&session, async |s| s.describe_statement(&sql).await).await?;
-        let columns = described.columns.map_or_else(|| Arc::new(arrow::datatypes::Schema::empty()), |c| wire_schema(&c));
+        let columns =
+            described.columns.map_or_else(|| Arc::new(arrow::datatypes::Schema::empty()), |c| wire_schema(&c));
         let options = arrow::ipc::writer::IpcWriteOptions::default();
         let message: IpcMessage = SchemaAsIpc::new(&columns, &options)
             .try_into()
@@ -102,10 +103,7 @@ impl FlightService for Front {
         self.sql.list_actions(request).await
     }
 
-    async fn do_exchange(
-        &self,
-        _: Request<Streaming<FlightData>>,
-    ) -> Result<Response<Self::DoExchangeStream>, Status> {
+    async fn do_exchange(&self, _: Request<Streaming<FlightData>>) -> Result<Response<Self::DoExchangeStream>, Status> {
         Err(status::unsupported("exchanges of streams", "use DoPut and DoGet"))
     }
 }

@@ -1,5 +1,7 @@
 //! Bulk ingest: the rows of a stream into a table, all of them or none.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::FlightData;
@@ -7,9 +9,9 @@ use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
 use arrow_flight::sql::{CommandStatementIngest, TableExistsOption, TableNotExistOption};
 use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::catalog::info::DATABASE;
-use std::sync::Arc;
 use tonic::Status;
 
 use super::sessions::ClientSession;
@@ -25,21 +27,59 @@ fn broken(e: FlightError) -> SpateError {
     }
 }
 
-/// All rows of a stream, up to a limit.
+/// Bytes that rows may take while they are taken in.
+pub struct Budget {
+    limit: usize,
+    used: Mutex<usize>,
+}
+
+/// A share of a budget, given back when it is dropped.
+pub struct Share {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Budget {
+    /// Nothing used yet.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, used: Mutex::new(0) }
+    }
+}
+
+impl Share {
+    fn add(&mut self, bytes: usize) -> Result<()> {
+        let limit = self.budget.limit;
+        let mut used = self.budget.used.lock();
+        *used = used.saturating_add(bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        match *used <= limit {
+            true => Ok(()),
+            false => {
+                Err(SpateError::new(ErrorKind::Limit, format!("rows that are taken in take more than {limit} bytes"))
+                    .with_hint("send them in several streams, one after the other"))
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut used = self.budget.used.lock();
+        *used = used.saturating_sub(self.bytes);
+    }
+}
+
+/// All rows of a stream, as far as the budget goes.
 pub async fn read_all(
     data: impl Stream<Item = Result<FlightData, FlightError>> + Send + 'static,
-    limit: usize,
-) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+    budget: &Arc<Budget>,
+) -> Result<(SchemaRef, Vec<RecordBatch>, Share)> {
+    let mut share = Share { budget: budget.clone(), bytes: 0 };
     let mut stream = FlightRecordBatchStream::new_from_flight_data(data);
     let mut batches: Vec<RecordBatch> = Vec::new();
-    let mut bytes = 0usize;
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(broken)?;
-        bytes = bytes.saturating_add(batch.get_array_memory_size());
-        if bytes > limit {
-            return Err(SpateError::new(ErrorKind::Limit, format!("the rows take more than {limit} bytes"))
-                .with_hint("send them in several streams"));
-        }
+        share.add(batch.get_array_memory_size())?;
         batches.push(batch);
     }
     let schema = match (stream.schema(), batches.first()) {
@@ -47,7 +87,7 @@ pub async fn read_all(
         (None, Some(batch)) => batch.schema(),
         (None, None) => Arc::new(Schema::empty()),
     };
-    Ok((schema, batches))
+    Ok((schema, batches, share))
 }
 
 /// What a command asks for, if it is something that there is.
@@ -93,7 +133,7 @@ impl Shared {
     ) -> Result<i64, Status> {
         let ingest = asked(command).map_err(|e| self.failed(&e))?;
         // Read first: the session is free for other statements meanwhile.
-        let (schema, batches) = read_all(data, self.limits.ingest_bytes).await.map_err(|e| self.failed(&e))?;
+        let (schema, batches, _held) = read_all(data, &self.ingesting).await.map_err(|e| self.failed(&e))?;
         let rows = self.in_session(session, async |s| s.ingest(ingest, schema, batches).await).await?;
         Counters::add(&self.counters.rows_ingested, rows as u64);
         Ok(i64::try_from(rows).unwrap_or(i64::MAX))

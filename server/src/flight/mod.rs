@@ -3,7 +3,7 @@
 //! A statement is run when its information is asked for (GetFlightInfo), so that its errors are
 //! told there and a change is made once. Rows wait under a ticket, which is good for one DoGet.
 
-mod connection;
+pub(crate) mod connection;
 mod expiring;
 mod front;
 mod ingest;
@@ -39,6 +39,7 @@ use tonic::transport::Server;
 use crate::Engine;
 use connection::{Connections, incoming};
 use front::Front;
+use ingest::Budget;
 use results::Results;
 use sessions::{COOKIE, Sessions};
 
@@ -61,8 +62,10 @@ pub struct Limits {
     pub prepared: usize,
     /// Bytes of one message.
     pub message_bytes: usize,
-    /// Bytes of rows that one ingest, or one set of parameters, may bring.
+    /// Bytes of rows that all ingests together may hold.
     pub ingest_bytes: usize,
+    /// Bytes of the values that are bound to one prepared statement.
+    pub parameter_bytes: usize,
     /// Epochs that a subscriber may be behind.
     pub epochs_behind: u64,
 }
@@ -79,6 +82,7 @@ impl Default for Limits {
             prepared: 1024,
             message_bytes: 256 << 20,
             ingest_bytes: 1 << 30,
+            parameter_bytes: 64 << 20,
             epochs_behind: crate::session::MAX_BEHIND,
         }
     }
@@ -119,6 +123,8 @@ pub struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) results: Arc<Results>,
     pub(crate) connections: Arc<Connections>,
+    /// What ingests hold.
+    pub(crate) ingesting: Arc<Budget>,
     /// Whether the server is on its way out.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -133,6 +139,7 @@ impl Shared {
             sessions: Sessions::new(engine.clone(), limits.clone()),
             results: Results::new(engine.clock.clone(), limits.clone()),
             connections: Arc::new(Connections::new(limits.connections)),
+            ingesting: Arc::new(Budget::new(limits.ingest_bytes)),
             counters: Counters::default(),
             instance: random_id()?,
             engine,
@@ -185,9 +192,8 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener) -> Result<()> {
     let service = FlightServiceServer::new(Front::new(shared.clone()))
         .max_decoding_message_size(limit)
         .max_encoding_message_size(limit);
-    let router = Routes::new(service)
-        .into_axum_router()
-        .layer(middleware::from_fn_with_state(shared.clone(), with_session));
+    let router =
+        Routes::new(service).into_axum_router().layer(middleware::from_fn_with_state(shared.clone(), with_session));
     let mut stopping = shared.stopping.clone();
     let sweeper = tokio::spawn(sweep(shared.clone()));
     let served = Server::builder()
@@ -197,7 +203,7 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener) -> Result<()> {
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         .concurrency_limit_per_connection(shared.limits.requests_per_connection)
         .add_routes(Routes::from(router))
-        .serve_with_incoming_shutdown(incoming(listener, shared.clone()), async move {
+        .serve_with_incoming_shutdown(incoming(listener, shared.connections.clone(), shared.clone()), async move {
             stops(&mut stopping).await;
         })
         .await;

@@ -17,7 +17,7 @@ use spate_engine::env::random_id;
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use tonic::Status;
 
-use super::ingest::read_all;
+use super::ingest::{Budget, read_all};
 use super::sessions::ClientSession;
 use super::statement::wire_schema;
 use super::{Shared, status};
@@ -105,7 +105,8 @@ impl Shared {
         prepared: &Prepared,
         data: impl Stream<Item = Result<FlightData, FlightError>> + Send + 'static,
     ) -> Result<(), Status> {
-        let (schema, batches) = read_all(data, self.limits.ingest_bytes).await.map_err(|e| self.failed(&e))?;
+        let (schema, batches, _) =
+            read_all(data, &Arc::new(Budget::new(self.limits.parameter_bytes))).await.map_err(|e| self.failed(&e))?;
         let width = schema.fields().len();
         if width != prepared.parameters && (width > 0 || batches.iter().any(|b| b.num_rows() > 0)) {
             let e = SpateError::invalid(format!("{width} values were given for {} parameters", prepared.parameters));

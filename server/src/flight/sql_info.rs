@@ -52,16 +52,14 @@ pub fn data() -> Result<SqlInfoData> {
     b.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::None as i32);
     b.append(SqlInfo::FlightSqlServerStatementTimeout, 0i32);
     b.append(SqlInfo::FlightSqlServerTransactionTimeout, 0i32);
-    b.append(
-        SqlInfo::SqlIdentifierCase,
-        i64::from(SqlSupportedCaseSensitivity::SqlCaseSensitivityLowercase as i32),
-    );
+    b.append(SqlInfo::SqlIdentifierCase, i64::from(SqlSupportedCaseSensitivity::SqlCaseSensitivityLowercase as i32));
     b.append(
         SqlInfo::SqlQuotedIdentifierCase,
         i64::from(SqlSupportedCaseSensitivity::SqlCaseSensitivityUnknown as i32),
     );
     b.append(SqlInfo::SqlNullOrdering, i64::from(SqlNullOrdering::SqlNullsSortedHigh as i32));
-    let words: &[&str] = &["ASOF", "EMIT", "FLUSH", "MATERIALIZED", "QUALIFY", "SINK", "SOURCE", "SUBSCRIBE", "WATERMARK"];
+    let words: &[&str] =
+        &["ASOF", "EMIT", "FLUSH", "MATERIALIZED", "QUALIFY", "SINK", "SOURCE", "SUBSCRIBE", "WATERMARK"];
     b.append(SqlInfo::SqlKeywords, words);
     b.build().map_err(|e| SpateError::internal(e.to_string()))
 }

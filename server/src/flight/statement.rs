@@ -61,11 +61,10 @@ impl Shared {
     pub async fn update(&self, session: &ClientSession, sql: &str, values: &[ScalarValue]) -> Result<i64, Status> {
         match self.run(session, sql, values).await? {
             Outcome::Done(tag) => Ok(changed(&tag).unwrap_or(0)),
-            Outcome::Rows(rows) if rows.endless => {
-                Err(self.failed(&SpateError::invalid("SUBSCRIBE gives rows without end").with_hint(
-                    "run it as a query, not as an update",
-                )))
-            }
+            Outcome::Rows(rows) if rows.endless => Err(self.failed(
+                &SpateError::invalid("SUBSCRIBE gives rows without end")
+                    .with_hint("run it as a query, not as an update"),
+            )),
             // What RETURNING says of the rows, each once.
             Outcome::Rows(mut rows) => {
                 let mut n = 0;

@@ -56,12 +56,7 @@ pub fn text(shared: &Shared) -> String {
     let mut p = Page(String::new());
     p.family("spate_build_info", "gauge", "Version of the server.");
     p.sample("spate_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    p.one(
-        "spate_uptime_seconds",
-        "gauge",
-        "Time since the engine started.",
-        engine.clock.monotonic().as_secs_f64(),
-    );
+    p.one("spate_uptime_seconds", "gauge", "Time since the engine started.", engine.clock.monotonic().as_secs_f64());
     p.one("spate_visible_epoch", "gauge", "Newest epoch that readers see.", engine.worker.visible());
     p.one("spate_state_bytes", "gauge", "Memory that the operators of continuous queries keep.", engine.state_bytes());
     let (dead, late) = engine.worker.logs.totals();

@@ -14,7 +14,11 @@ use axum::routing::get;
 use spate_engine::types::{Result, SpateError};
 use tokio::net::TcpListener;
 
+use crate::flight::connection::{Bounded, Connections};
 use crate::flight::{Shared, stops};
+
+/// Connections at a time; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 256;
 
 /// Serves until the server stops.
 ///
@@ -22,6 +26,7 @@ use crate::flight::{Shared, stops};
 /// When the listener fails.
 pub async fn serve(shared: Arc<Shared>, listener: TcpListener) -> Result<()> {
     let mut stopping = shared.stopping.clone();
+    let listener = Bounded { listener, connections: Connections::new(MAX_CONNECTIONS), shared: shared.clone() };
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -34,7 +39,11 @@ pub async fn serve(shared: Arc<Shared>, listener: TcpListener) -> Result<()> {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
-    if *shared.stopping.borrow() { (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n") } else { (StatusCode::OK, "ok\n") }
+    if *shared.stopping.borrow() {
+        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    } else {
+        (StatusCode::OK, "ok\n")
+    }
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {

@@ -92,7 +92,12 @@ impl RowStream {
     /// Batches that are there already, of one schema.
     pub(crate) fn of_all(batches: Vec<RecordBatch>) -> Self {
         let schema = batches.first().map_or_else(|| Arc::new(arrow::datatypes::Schema::empty()), RecordBatch::schema);
-        Self { schema, stream: futures::stream::iter(batches.into_iter().map(Ok)).boxed(), endless: false, delivered: None }
+        Self {
+            schema,
+            stream: futures::stream::iter(batches.into_iter().map(Ok)).boxed(),
+            endless: false,
+            delivered: None,
+        }
     }
 }
 

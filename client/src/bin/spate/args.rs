@@ -38,7 +38,7 @@ pub struct Args {
     pub data_dir: Option<PathBuf>,
 
     /// Be a client of the server at this address, such as grpc://127.0.0.1:50051
-    #[arg(short, long, value_name = "URL", env = "SPATE_URL")]
+    #[arg(short, long, value_name = "URL")]
     pub url: Option<String>,
 
     /// How results are written
@@ -94,7 +94,8 @@ pub enum Command {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Every setting is a flag, a variable and a key of the configuration file (with _ for -). A flag \
+#[command(
+    after_help = "Every setting is a flag, a variable and a key of the configuration file (with _ for -). A flag \
         comes before its variable, that before the file, and the file before the default.\n\n\
         The addresses are printed once they are bound, one on a line: flight: grpc://..., http: http://... \
         SIGTERM and Ctrl-C stop the server: new statements are refused, running streams end, exit code 0.\n\n\
@@ -102,7 +103,8 @@ pub enum Command {
         Examples:\n  \
         spate server\n  \
         spate server --listen 0.0.0.0:50051 --http 127.0.0.1:0\n  \
-        SPATE_LISTEN=127.0.0.1:0 spate server --config spate.toml")]
+        SPATE_LISTEN=127.0.0.1:0 spate server --config spate.toml"
+)]
 pub struct ServerArgs {
     /// Address of Flight SQL; port 0 takes a free one [default: 127.0.0.1:50051]
     #[arg(long, value_name = "ADDR", env = "SPATE_LISTEN")]
@@ -198,8 +200,8 @@ pub struct SltArgs {
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
 
-    /// Run on the server at this address, each file in a schema of its own that is dropped afterwards
-    #[arg(short, long, value_name = "URL", conflicts_with_all = ["threads", "epoch_interval"])]
+    /// Run on the server at this address, one file after the other; it must be empty, and is afterwards
+    #[arg(short, long, value_name = "URL", conflicts_with_all = ["threads", "epoch_interval", "jobs"])]
     pub url: Option<String>,
 
     /// Files to run at a time

@@ -75,7 +75,8 @@ fn serve(args: &ServerArgs) -> Result<()> {
         let mut server = Server::start(Engine::open(engine)?, server).await?;
         let mut out = std::io::stdout();
         // Nobody needs to read it.
-        let _ = writeln!(out, "flight: {}\nhttp: {}", server.flight_url(), server.http_url()).and_then(|()| out.flush());
+        let _ =
+            writeln!(out, "flight: {}\nhttp: {}", server.flight_url(), server.http_url()).and_then(|()| out.flush());
         let failed = tokio::select! {
             _ = terminate.recv() => None,
             _ = interrupt.recv() => None,

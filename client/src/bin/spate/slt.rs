@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spate_client::slt::{Database, Embedded, FileReport, Options, Remote, junit, run_paths_on};
@@ -44,14 +43,11 @@ pub fn run(args: &SltArgs) -> u8 {
 
 fn run_files(args: &SltArgs, options: &Options) -> Result<spate_client::slt::Summary> {
     let runtime = spate_server::threads::runtime()?;
-    let numbers = AtomicU64::new(0);
-    let open = |_: &Path| match &args.url {
-        None => Ok(Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>),
-        Some(url) => {
-            let number = numbers.fetch_add(1, Ordering::Relaxed);
-            let schema = format!("slt_{}_{number}", std::process::id());
-            Ok(Arc::new(Remote::new(url.clone(), schema)) as Arc<dyn Database>)
-        }
+    let open = |_: &Path| {
+        Ok(match &args.url {
+            None => Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>,
+            Some(url) => Arc::new(Remote::new(url.clone())),
+        })
     };
     let summary = runtime.block_on(async {
         tokio::select! {
