@@ -4,9 +4,6 @@ use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
 use arrow_flight::sql::{SqlInfo, SqlNullOrdering, SqlSupportedCaseSensitivity, SqlSupportedTransaction};
 use spate_engine::types::{Result, SpateError};
 
-/// Version of the Arrow library.
-const ARROW: &str = "59.3.2";
-
 /// Notes texts.
 fn text(builder: &mut SqlInfoDataBuilder, entries: &[(SqlInfo, &str)]) {
     for (name, value) in entries {
@@ -22,7 +19,7 @@ pub fn data() -> Result<SqlInfoData> {
         &[
             (SqlInfo::FlightSqlServerName, "Spate"),
             (SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION")),
-            (SqlInfo::FlightSqlServerArrowVersion, ARROW),
+            (SqlInfo::FlightSqlServerArrowVersion, arrow::ARROW_VERSION),
             (SqlInfo::SqlIdentifierQuoteChar, "\""),
             (SqlInfo::SqlSchemaTerm, "schema"),
             (SqlInfo::SqlCatalogTerm, "catalog"),
