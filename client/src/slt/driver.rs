@@ -38,7 +38,7 @@ pub trait Database: Send + Sync {
     async fn verify_views(&self) -> Result<usize>;
 
     /// Ends it.
-    fn shutdown(&self) {}
+    async fn shutdown(&self) {}
 }
 
 /// A connection, with its own settings.
@@ -74,7 +74,7 @@ impl Database for Embedded {
         self.engine.verify_views().await
     }
 
-    fn shutdown(&self) {
+    async fn shutdown(&self) {
         self.engine.shutdown();
     }
 }
@@ -117,7 +117,7 @@ pub(super) fn count_of(tag: &str) -> u64 {
     tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-fn types(schema: &SchemaRef) -> Vec<DefaultColumnType> {
+pub(super) fn types(schema: &SchemaRef) -> Vec<DefaultColumnType> {
     schema
         .fields()
         .iter()

@@ -10,11 +10,13 @@
 mod driver;
 mod files;
 mod junit;
+mod remote;
 mod runner;
 
 pub use driver::{Answer, Connection, Database, Embedded};
 pub use files::expand;
 pub use junit::junit;
+pub use remote::Remote;
 pub use runner::{FileReport, Options, Summary, run_paths, run_paths_on};
 
 #[cfg(test)]

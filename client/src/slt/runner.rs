@@ -124,7 +124,7 @@ async fn run_file(path: &Path, options: &Options, open: &impl Fn(&Path) -> Resul
     let work = async {
         let database = open(path).map_err(|e| message_of(&e))?;
         let result = run_records(path, options, &database, &counts).await;
-        database.shutdown();
+        database.shutdown().await;
         result
     };
     let failure = match tokio::time::timeout(options.timeout, AssertUnwindSafe(work).catch_unwind()).await {

@@ -25,6 +25,7 @@ fn fails(arguments: &[&str], code: i32, parts: &[&str]) {
 fn help_has_examples_everywhere() {
     for arguments in [
         &["--help"][..],
+        &["server", "--help"],
         &["slt", "--help"],
         &["generate", "--help"],
         &["generate", "nexmark", "--help"],
@@ -39,7 +40,7 @@ fn help_has_examples_everywhere() {
         assert!(help.contains("Example") && help.contains("spate "), "{help}");
     }
     let help = text(&spate(&["--help"]).stdout);
-    for absent in ["server", "coordinator", "worker"] {
+    for absent in ["coordinator", "worker"] {
         assert!(!help.contains(&format!("  {absent} ")), "{help}");
     }
 }
@@ -56,7 +57,8 @@ fn wrong_usage_exits_with_2() {
     fails(&["slt"], 2, &["PATH"]);
     fails(&["serve"], 2, &["serve"]);
     fails(&["-d", "data", "-c", "SELECT 1"], 2, &["needs durable state, not in this version"]);
-    fails(&["-u", "grpc://localhost:1", "-c", "SELECT 1"], 2, &["not in this version"]);
+    fails(&["-u", "localhost:1", "-c", "SELECT 1"], 1, &["does not begin with grpc://"]);
+    fails(&["-u", "grpc://localhost:1", "--threads", "2", "-c", "SELECT 1"], 2, &["settings of an embedded engine"]);
     fails(&["slt", "no/such.slt"], 2, &["no such file or folder: \"no/such.slt\""]);
 }
 

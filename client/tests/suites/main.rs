@@ -2,4 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 mod cli;
+mod flight;
+mod server;
 mod sql;
+mod subscription;

@@ -1,11 +1,15 @@
 //! What the engine takes from the world outside: time and storage. Everything else in the engine
 //! gets them through these traits, so that a simulation can put its own in. (Connectors are such a
-//! seam of their own: a simulation brings its own connectors. Randomness comes from seeds alone.)
+//! seam of their own: a simulation brings its own connectors. Randomness comes from seeds alone, but for
+//! names that must not be guessed.)
 #![allow(clippy::disallowed_methods)]
 
 mod storage;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rand::TryRngCore;
+use rand::rngs::OsRng;
 
 pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
@@ -15,6 +19,16 @@ pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 /// When it cannot be read, or is no UTF-8.
 pub fn read_text(path: &std::path::Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
+}
+
+/// A name that nobody can guess, of 32 hexadecimal digits: for sessions and tickets, never for results.
+///
+/// # Errors
+/// When the operating system has no randomness to give.
+pub fn random_id() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    OsRng.try_fill_bytes(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// A source of time.

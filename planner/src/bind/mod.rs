@@ -39,6 +39,7 @@ mod wording;
 mod work_table;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -189,6 +190,14 @@ pub fn bind_query(resolver: &dyn Resolver, query: &ast::Query, mode: &BindMode) 
             crate::rules::canonical::canonicalise(plan).map_err(bind_error)
         }
     }
+}
+
+/// Types of a query's parameters (`$1` is 1), of those that follow from what they stand next to.
+pub fn parameter_types(resolver: &dyn Resolver, query: &ast::Query) -> Result<BTreeMap<usize, DataType>> {
+    let plan = plan_query(resolver, query, false, &[]).map_err(bind_error)?;
+    let types = plan.get_parameter_types().map_err(bind_error)?;
+    let number = |name: &str| name.strip_prefix('$').and_then(|n| n.parse().ok());
+    Ok(types.into_iter().filter_map(|(name, t)| Some((number(&name)?, t?))).collect())
 }
 
 /// Puts another table source under each scan of one of our relations (the server gives

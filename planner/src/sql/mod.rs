@@ -6,6 +6,7 @@
 pub mod dialect;
 pub mod error;
 pub mod options;
+pub mod parameters;
 mod parser;
 mod place;
 pub mod split;

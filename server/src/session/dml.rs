@@ -2,6 +2,7 @@
 //! with the open epoch included; each becomes one delta of that epoch.
 
 mod change;
+pub(super) mod ingest;
 mod insert;
 mod keys;
 mod returning;

@@ -1,6 +1,6 @@
 //! The embedded engine: catalog, worker and batch side under one roof.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use spate_engine::connector::{OnError, SinkWriter, SourceConnector};
 use spate_engine::env::{Clock, SystemClock, SystemStorage};
 use spate_engine::exchange::HandOver;
 use spate_engine::plan::ObjectId;
+use spate_engine::state::view::ViewReader;
 use spate_engine::task::Pool;
 use spate_engine::types::{Delta, Epoch, Result, SpateError, WATERMARK_MAX, WATERMARK_MIN};
 use spate_planner::catalog::Catalog;
@@ -40,6 +41,9 @@ pub struct EngineConfig {
     pub hand_over: HandOver,
     /// Sees what sinks are given; for measuring only.
     pub sink_observer: Option<SinkObserver>,
+    /// How long a subscription that has ended can be gone on with (`AS OF EPOCH`). More than zero needs
+    /// somebody who calls [`Engine::sweep`].
+    pub subscribe_retention: Duration,
 }
 
 /// Called with what a sink is given for an epoch, before the sink is. Must be quick.
@@ -87,9 +91,13 @@ impl Default for EngineConfig {
             exchange_limit: 512 << 20,
             hand_over: HandOver::WholeEpoch,
             sink_observer: None,
+            subscribe_retention: Duration::ZERO,
         }
     }
 }
+
+/// Ended subscriptions whose changes are kept, at most.
+const RETAINED: usize = 256;
 
 /// An engine in this process.
 pub struct Engine {
@@ -103,6 +111,8 @@ pub struct Engine {
     pub(crate) ddl: tokio::sync::Mutex<()>,
     /// One DML statement per table at a time.
     pub(crate) writers: Mutex<BTreeMap<ObjectId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Readers of subscriptions that have ended, and when: they keep the changes for those who go on.
+    retained: Mutex<VecDeque<(Duration, ViewReader)>>,
     /// Relative paths start here.
     pub(crate) base_dir: PathBuf,
 }
@@ -157,6 +167,7 @@ impl Engine {
             connectors: Mutex::default(),
             ddl: tokio::sync::Mutex::new(()),
             writers: Mutex::default(),
+            retained: Mutex::default(),
             base_dir,
             config,
         }))
@@ -166,6 +177,27 @@ impl Engine {
     /// hold is not among them.
     pub fn state_bytes(&self) -> usize {
         self.worker.memory.used()
+    }
+
+    /// Keeps what a subscription has not yet told, for a while.
+    pub(crate) fn retain(&self, reader: ViewReader) {
+        if self.config.subscribe_retention.is_zero() {
+            return;
+        }
+        let mut retained = self.retained.lock();
+        if retained.len() == RETAINED {
+            retained.pop_front();
+        }
+        retained.push_back((self.clock.monotonic(), reader));
+    }
+
+    /// Lets go of what was kept for subscribers that have not come back in time.
+    pub fn sweep(&self) {
+        let Some(since) = self.clock.monotonic().checked_sub(self.config.subscribe_retention) else { return };
+        let mut retained = self.retained.lock();
+        while retained.front().is_some_and(|(ended, _)| *ended < since) {
+            retained.pop_front();
+        }
     }
 
     /// A new session.
@@ -205,6 +237,7 @@ impl Engine {
 
     /// Stops all jobs and threads.
     pub fn shutdown(&self) {
+        self.retained.lock().clear();
         self.worker.shutdown();
     }
 

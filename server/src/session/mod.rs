@@ -1,6 +1,7 @@
 //! Sessions: one statement in, one outcome out.
 
 mod ddl;
+mod describe;
 mod dml;
 pub mod engine;
 mod explain;
@@ -16,15 +17,19 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::ScalarValue;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use spate_engine::types::{Epoch, ErrorKind, Result, SpateError};
 use spate_planner::catalog::ObjectKind;
-use spate_planner::sql::{self, Statement};
+use spate_planner::sql::{self, Statement, parameters};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+pub use describe::Description;
+pub use dml::ingest::{Exists, Ingest, Missing};
 pub use engine::{Engine, EngineConfig, Progress, SinkObserver};
+pub use subscribe::{Delivered, MAX_BEHIND};
 use variables::Variables;
 
 /// Cancels the statement that a session is running.
@@ -40,8 +45,14 @@ impl CancelHandle {
         self.notify.notify_waiters();
     }
 
-    async fn cancelled(&self) {
+    /// Comes back when it is cancelled from now on.
+    pub async fn cancelled(&self) {
         self.notify.notified().await;
+    }
+
+    /// The stream, until it is cancelled.
+    pub fn guard(self, stream: BoxStream<'static, Result<RecordBatch>>) -> BoxStream<'static, Result<RecordBatch>> {
+        stop_on(self, stream)
     }
 }
 
@@ -68,6 +79,8 @@ pub struct RowStream {
     pub stream: BoxStream<'static, Result<RecordBatch>>,
     /// Whether it goes on until cancelled, or until its input has ended (a subscription).
     pub endless: bool,
+    /// How far a subscription has come; `None` for rows of anything else.
+    pub delivered: Option<Arc<Delivered>>,
 }
 
 impl RowStream {
@@ -79,7 +92,12 @@ impl RowStream {
     /// Batches that are there already, of one schema.
     pub(crate) fn of_all(batches: Vec<RecordBatch>) -> Self {
         let schema = batches.first().map_or_else(|| Arc::new(arrow::datatypes::Schema::empty()), RecordBatch::schema);
-        Self { schema, stream: futures::stream::iter(batches.into_iter().map(Ok)).boxed(), endless: false }
+        Self {
+            schema,
+            stream: futures::stream::iter(batches.into_iter().map(Ok)).boxed(),
+            endless: false,
+            delivered: None,
+        }
     }
 }
 
@@ -131,6 +149,25 @@ impl Session {
         self.variables.show(&self.engine, name).ok()
     }
 
+    /// Names and values of all session variables.
+    ///
+    /// # Errors
+    /// When a value cannot be told.
+    pub fn all_variables(&self) -> Result<Vec<(&'static str, String)>> {
+        variables::VARIABLES.iter().map(|(name, _)| Ok((*name, self.variables.show(&self.engine, name)?))).collect()
+    }
+
+    /// `SET name = value`; without a value, `RESET name`.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it does not take the value.
+    pub fn set_variable(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        match value {
+            Some(value) => self.variables.set(&self.engine, name, value),
+            None => self.variables.reset(&self.engine, Some(name)),
+        }
+    }
+
     /// Names for completion: relations, columns, functions.
     pub fn completions(&self) -> Vec<String> {
         let catalog = self.engine.catalog.lock();
@@ -149,7 +186,13 @@ impl Session {
     /// Runs one statement. Positions in errors count within `text`. Dropped or cancelled, it ends
     /// where it next waits, and at [`still_wanted`].
     pub async fn execute(&mut self, text: &str) -> Result<Outcome> {
-        let parsed = sql::parse_one(text)?;
+        self.execute_with(text, &[]).await
+    }
+
+    /// As [`Session::execute`], with values for the parameters `$1`, `$2`, …
+    pub async fn execute_with(&mut self, text: &str, values: &[ScalarValue]) -> Result<Outcome> {
+        let mut parsed = sql::parse_one(text)?;
+        parameters::bind(&mut parsed.statement, values)?;
         let cancel = self.cancel.clone();
         // A task of its own: planning does not yield, and whoever waits here must not wait for it.
         // A set ends its tasks when it is dropped.

@@ -143,6 +143,13 @@ pub fn system_rows(engine: &Engine, catalog: &Catalog, id: ObjectId) -> Result<R
     }
 }
 
+/// Schema, name and columns of all system tables.
+pub fn system_tables(engine: &Engine, catalog: &Catalog) -> Result<Vec<(&'static str, &'static str, SchemaRef)>> {
+    let all = [("information_schema", INFORMATION, SYSTEM), ("spate", SPATE, SYSTEM + 100)];
+    let names = all.iter().flat_map(|(schema, names, base)| (*base..).zip(*names).map(|(id, n)| (*schema, *n, id)));
+    names.map(|(schema, name, id)| Ok((schema, name, system_rows(engine, catalog, id)?.schema()))).collect()
+}
+
 /// `spate.jobs`.
 pub fn jobs(engine: &Engine) -> Result<RecordBatch> {
     let jobs = engine.worker.jobs();

@@ -42,12 +42,14 @@ impl Session {
         let physical = self.physical(plan, instead, None).await?;
         let schema = physical.schema();
         let stream = self.engine.batch.stream(physical)?;
-        let Some(plain) = without_marks(&schema) else { return Ok(RowStream { schema, stream, endless: false }) };
+        let Some(plain) = without_marks(&schema) else {
+            return Ok(RowStream { schema, stream, endless: false, delivered: None });
+        };
         let renamed = plain.clone();
         let stream = stream
             .map(move |b| b.and_then(|b| Ok(RecordBatch::try_new(renamed.clone(), b.columns().to_vec())?)))
             .boxed();
-        Ok(RowStream { schema: plain, stream, endless: false })
+        Ok(RowStream { schema: plain, stream, endless: false, delivered: None })
     }
 
     /// The plan over a snapshot. With `notes` it is over no rows, and notes how rows are found.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -21,13 +22,30 @@ use super::{Engine, RowStream, Session};
 /// the epoch to go on from.
 pub const MAX_BEHIND: u64 = 1024;
 
+/// How far a subscription has come: what its reader needs to go on elsewhere.
+#[derive(Debug)]
+pub struct Delivered {
+    /// Identity of the table or view; `None` for a query, which no other subscription can go on with.
+    pub of: Option<ObjectId>,
+    /// Newest epoch of which all rows have been taken, plus 1; 0 before the first.
+    next: AtomicU64,
+}
+
+impl Delivered {
+    /// The newest epoch of which all rows have been taken from the stream.
+    pub fn complete(&self) -> Option<Epoch> {
+        self.next.load(Ordering::Acquire).checked_sub(1)
+    }
+}
+
 struct State {
     engine: Arc<Engine>,
     job: ObjectId,
     /// Dropped with the subscription.
     temporary: bool,
     store: Arc<ViewStore>,
-    reader: ViewReader,
+    /// `None` once it is kept for whoever goes on after this subscription.
+    reader: Option<ViewReader>,
     append_only: bool,
     /// The store's columns; others after an ALTER.
     columns: SchemaRef,
@@ -36,14 +54,27 @@ struct State {
     pending: VecDeque<RecordBatch>,
     next: Epoch,
     snapshot: bool,
+    /// Epochs that it may be behind now.
+    allowed: u64,
+    delivered: Arc<Delivered>,
 }
 
 impl Drop for State {
     fn drop(&mut self) {
         if self.temporary {
             forget(&self.engine, self.job);
+        } else if let Some(reader) = self.reader.take() {
+            self.engine.retain(reader);
         }
     }
+}
+
+/// Columns of a relation and, after them, those of a subscription to it.
+pub(super) fn with_marks(columns: &Schema) -> SchemaRef {
+    let mut fields = columns.fields().to_vec();
+    fields.push(Arc::new(Field::new("__weight", DataType::Int64, false)));
+    fields.push(Arc::new(Field::new("__epoch", DataType::UInt64, false)));
+    Arc::new(Schema::new(fields))
 }
 
 impl Session {
@@ -74,15 +105,12 @@ impl Session {
             }
         };
         let columns = store.schema();
-        let mut fields = columns.fields().to_vec();
-        fields.push(Arc::new(Field::new("__weight", DataType::Int64, false)));
-        fields.push(Arc::new(Field::new("__epoch", DataType::UInt64, false)));
-        let schema: SchemaRef = Arc::new(Schema::new(fields));
+        let schema = with_marks(&columns);
         let mut state = State {
             engine: self.engine.clone(),
             job,
             temporary,
-            reader: store.reader(1, 0),
+            reader: Some(store.reader(1, 0)),
             store,
             append_only,
             columns,
@@ -90,10 +118,16 @@ impl Session {
             pending: VecDeque::new(),
             next: 0,
             snapshot: subscribe.snapshot,
+            allowed: MAX_BEHIND,
+            delivered: Arc::new(Delivered { of: (!temporary).then_some(job), next: AtomicU64::new(0) }),
         };
+        let delivered = Some(state.delivered.clone());
         match subscribe.as_of {
             None => state.begin(self.written).await?,
             Some(epoch) => state.go_on(epoch)?,
+        }
+        if state.pending.is_empty() {
+            state.delivered.next.store(state.next, Ordering::Release);
         }
         let stream = futures::stream::try_unfold(state, |mut s| async move {
             match s.next().await? {
@@ -101,7 +135,7 @@ impl Session {
                 None => Ok(None),
             }
         });
-        Ok(RowStream { schema, stream: stream.boxed(), endless: true })
+        Ok(RowStream { schema, stream: stream.boxed(), endless: true, delivered })
     }
 }
 
@@ -151,14 +185,21 @@ impl State {
                 .with_hint("name the last epoch that you have received; epochs count anew after a start"));
         }
         self.next = epoch + 1;
+        // It was away: what it has missed meanwhile is not held against it.
+        self.allowed = MAX_BEHIND + (visible - epoch);
+        self.reader()?.release(0, epoch);
         // Fails if the epoch is no longer kept.
         if epoch < self.store.complete() {
-            self.reader.barriers(self.next).map_err(|_| {
+            self.reader()?.barriers(self.next).map_err(|_| {
                 SpateError::new(ErrorKind::NotFound, format!("epoch {epoch} is no longer kept"))
                     .with_hint("subscribe again WITH SNAPSHOT")
             })?;
         }
         Ok(())
+    }
+
+    fn reader(&self) -> Result<&ViewReader> {
+        self.reader.as_ref().ok_or_else(|| SpateError::internal("the subscription has ended"))
     }
 
     fn push(&mut self, delta: &Delta, epoch: Epoch) -> Result<()> {
@@ -174,8 +215,12 @@ impl State {
 
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(b) = self.pending.pop_front() {
-                return Ok(Some(b));
+            let batch = self.pending.pop_front();
+            if self.pending.is_empty() {
+                self.delivered.next.store(self.next, Ordering::Release);
+            }
+            if batch.is_some() {
+                return Ok(batch);
             }
             let engine = self.engine.clone();
             let (job, next) = (self.job, self.next);
@@ -203,18 +248,20 @@ impl State {
                 return Ok(None);
             }
             let visible = engine.worker.visible().min(self.store.complete());
-            if visible - self.next > MAX_BEHIND {
+            let behind = visible - self.next;
+            if behind > self.allowed {
                 return Err(SpateError::new(
                     ErrorKind::Limit,
                     format!("the subscriber is more than {MAX_BEHIND} epochs behind"),
                 )
                 .with_hint(format!("go on with SUBSCRIBE … AS OF EPOCH {}", self.next - 1)));
             }
+            self.allowed = self.allowed.min(behind + MAX_BEHIND).max(MAX_BEHIND);
             if !Arc::ptr_eq(&self.columns, &self.store.schema()) {
                 return Err(SpateError::new(ErrorKind::NotFound, "the columns of what was subscribed to were altered")
                     .with_hint("subscribe again"));
             }
-            let mut deltas: Vec<Delta> = self.reader.epoch(self.next)?.into_iter().flatten().collect();
+            let mut deltas: Vec<Delta> = self.reader()?.epoch(self.next)?.into_iter().flatten().collect();
             if !self.append_only {
                 deltas = consolidate(self.columns.clone(), deltas)?;
             }
@@ -222,7 +269,11 @@ impl State {
             for d in &deltas {
                 self.push(d, epoch)?;
             }
-            self.reader.release(0, epoch);
+            // What is on its way to a client may be lost with its connection.
+            let kept = if self.engine.config.subscribe_retention.is_zero() { 0 } else { MAX_BEHIND };
+            if let Some(done) = epoch.checked_sub(kept) {
+                self.reader()?.release(0, done);
+            }
             self.next += 1;
         }
     }

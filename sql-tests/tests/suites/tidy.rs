@@ -177,6 +177,15 @@ fn the_planner_sees_only_types_and_plans_of_the_engine() {
 }
 
 #[test]
+fn the_protocol_knows_nobody() {
+    let dir = "client/src/protocol/";
+    let own = uses(dir, "crate::").into_iter().map(|(at, m)| format!("{at}: crate::{m}"));
+    let others = uses(dir, "spate_").into_iter().map(|(at, m)| format!("{at}: spate_{m}"));
+    none("the client's protocol uses other parts of the project", own.chain(others).collect());
+    assert!(uses(dir, "arrow_flight::").len() > 5, "the check no longer finds anything");
+}
+
+#[test]
 fn modules_of_the_engine_depend_one_way() {
     // What a module may never use: types know nobody, plans are data, connectors and operators do
     // not know who drives them.

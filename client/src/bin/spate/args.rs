@@ -21,6 +21,7 @@ use spate_planner::fault::optimize::Strategy;
         spate\n  \
         spate -c 'SELECT 1 + 1'\n  \
         spate -f views.sql --format csv > result.csv\n  \
+        spate -u grpc://127.0.0.1:50051 -c 'SHOW TABLES'\n  \
         echo 'SHOW TABLES;' | spate"
 )]
 pub struct Args {
@@ -36,8 +37,8 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR", hide = true)]
     pub data_dir: Option<PathBuf>,
 
-    /// Connect to a server
-    #[arg(short, long, value_name = "URL", hide = true)]
+    /// Be a client of the server at this address, such as grpc://127.0.0.1:50051
+    #[arg(short, long, value_name = "URL")]
     pub url: Option<String>,
 
     /// How results are written
@@ -80,6 +81,8 @@ impl EngineArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Serve Flight SQL and HTTP
+    Server(ServerArgs),
     /// Run sqllogictest files, each on a fresh engine
     Slt(SltArgs),
     /// Write data sets to files
@@ -88,6 +91,52 @@ pub enum Command {
     Bench(BenchArgs),
     /// Plan the protection of a query on a described cluster, and let it fail for years
     Simulate(SimulateArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Every setting is a flag, a variable and a key of the configuration file (with _ for -). A flag \
+        comes before its variable, that before the file, and the file before the default.\n\n\
+        The addresses are printed once they are bound, one on a line: flight: grpc://..., http: http://... \
+        SIGTERM and Ctrl-C stop the server: new statements are refused, running streams end, exit code 0.\n\n\
+        HTTP has /healthz, /readyz and /metrics.\n\n\
+        Examples:\n  \
+        spate server\n  \
+        spate server --listen 0.0.0.0:50051 --http 127.0.0.1:0\n  \
+        SPATE_LISTEN=127.0.0.1:0 spate server --config spate.toml"
+)]
+pub struct ServerArgs {
+    /// Address of Flight SQL; port 0 takes a free one [default: 127.0.0.1:50051]
+    #[arg(long, value_name = "ADDR", env = "SPATE_LISTEN")]
+    pub listen: Option<String>,
+
+    /// Address of HTTP; port 0 takes a free one [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR", env = "SPATE_HTTP")]
+    pub http: Option<String>,
+
+    /// Configuration file, in TOML
+    #[arg(long, value_name = "FILE", env = "SPATE_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", env = "SPATE_THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+
+    /// Longest time between two epochs while there is input, in milliseconds [default: 100]
+    #[arg(long, value_name = "MS", env = "SPATE_EPOCH_INTERVAL", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    pub epoch_interval: Option<u32>,
+
+    /// Bytes that the operators of continuous queries may keep [default: 8 GiB]
+    #[arg(long, value_name = "BYTES", env = "SPATE_MEMORY_LIMIT")]
+    pub memory_limit: Option<u64>,
+
+    /// Sessions at a time [default: 1024]
+    #[arg(long, value_name = "N", env = "SPATE_MAX_SESSIONS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_sessions: Option<u32>,
+
+    /// Seconds after which a session with a token or cookie ends if nobody uses it [default: 1800]
+    #[arg(long, value_name = "S", env = "SPATE_SESSION_TIMEOUT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub session_timeout: Option<u32>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -150,6 +199,10 @@ pub struct SltArgs {
     /// Write a JUnit report
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+
+    /// Run on the server at this address, one file after the other; it must be empty, and is afterwards
+    #[arg(short, long, value_name = "URL", conflicts_with_all = ["threads", "epoch_interval", "jobs"])]
+    pub url: Option<String>,
 
     /// Files to run at a time
     #[arg(long, short, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]

@@ -1,12 +1,15 @@
-//! The `spate` command: a prompt, scripts, test files, generated data and benchmarks on an embedded engine.
+//! The `spate` command: a prompt and scripts on an embedded engine or as a client, a server, test
+//! files, generated data and benchmarks.
 #![allow(clippy::disallowed_methods)]
 
 mod args;
+mod backend;
 mod bench;
 mod generate;
 mod interrupt;
 mod progress;
 mod repl;
+mod server;
 mod shell;
 mod simulate;
 mod slt;
@@ -57,6 +60,7 @@ fn start() -> ExitCode {
         Err(e) => e.exit(),
     };
     ExitCode::from(match &args.command_name {
+        Some(Command::Server(server)) => server::run(server),
         Some(Command::Slt(slt)) => slt::run(slt),
         Some(Command::Generate(generate)) => generate::run(generate),
         Some(Command::Bench(bench)) => bench::run(bench),
@@ -73,12 +77,16 @@ fn report(error: &SpateError) {
 
 /// Scripts from `-c`, `-f` or standard input, or else the prompt.
 fn run(args: &Args, inputs: Vec<Input>) -> u8 {
-    for (option, given) in [("-d", args.data_dir.is_some()), ("-u", args.url.is_some())] {
-        if given {
-            let what = if option == "-d" { "durable state" } else { "the server protocol" };
-            report(&SpateError::unsupported(format!("{option} needs {what}, not in this version")));
-            return USAGE;
-        }
+    if args.data_dir.is_some() {
+        report(&SpateError::unsupported("-d needs durable state, not in this version"));
+        return USAGE;
+    }
+    if args.url.is_some() && (args.engine.threads.is_some() || args.engine.epoch_interval.is_some()) {
+        report(
+            &SpateError::invalid("--threads and --epoch-interval are settings of an embedded engine, not of a client")
+                .with_hint("give them to spate server"),
+        );
+        return USAGE;
     }
     let at_prompt = inputs.is_empty() && io::stdin().is_terminal();
     if args.format == Format::Arrow && (at_prompt || io::stdout().is_terminal()) {

@@ -23,10 +23,11 @@ pub struct Progress {
 
 impl Progress {
     /// Shows the line after a moment, if standard error is a terminal and `wanted`.
-    pub fn start(engine: &Arc<Engine>, runtime: &Handle, wanted: bool) -> Self {
-        if !wanted || !std::io::stderr().is_terminal() {
+    pub fn start(engine: Option<&Arc<Engine>>, runtime: &Handle, wanted: bool) -> Self {
+        // What a server does is not told.
+        let Some(engine) = engine.filter(|_| wanted && std::io::stderr().is_terminal()) else {
             return Self { bar: None };
-        }
+        };
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
             bar.set_style(style);

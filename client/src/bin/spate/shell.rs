@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
@@ -12,10 +11,11 @@ use futures::StreamExt;
 use spate_client::format::{Format, Layout, RowWriter, WriteError, row_writer};
 use spate_client::script::{Source, locate, render};
 use spate_engine::types::{ErrorKind, Result, SpateError};
-use spate_server::{Engine, EngineConfig, Outcome, RowStream, Session};
+use spate_server::{Outcome, RowStream, Session};
 use tokio::runtime::Runtime;
 
 use crate::args::Args;
+use crate::backend::Backend;
 use crate::interrupt::{Interrupts, Running};
 use crate::progress::Progress;
 
@@ -67,8 +67,7 @@ impl Output {
 /// A session, and how its results are shown.
 pub struct Shell {
     runtime: Runtime,
-    engine: Arc<Engine>,
-    session: Session,
+    backend: Backend,
     interrupts: Interrupts,
     output: Output,
     format: Format,
@@ -80,19 +79,14 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// Starts an engine and a session. At the prompt, Ctrl-C between statements is harmless.
+    /// Starts an engine, or connects to a server, and opens a session. At the prompt, Ctrl-C between statements is harmless.
     pub fn open(args: &Args, interactive: bool) -> Result<Self> {
         let runtime = spate_server::threads::runtime()?;
         let interrupts = Interrupts::watch(&runtime, interactive)?;
-        let engine = {
-            let _context = runtime.enter();
-            Engine::open(args.engine.over(EngineConfig::default()))?
-        };
-        let session = engine.session();
+        let backend = runtime.block_on(Backend::open(args))?;
         Ok(Self {
             runtime,
-            session,
-            engine,
+            backend,
             interrupts,
             output: Output::stdout(),
             format: args.format,
@@ -105,7 +99,7 @@ impl Shell {
     /// Waits for a while; says whether Ctrl-C came first.
     pub fn pause(&mut self, time: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(50);
-        let running = self.interrupts.during(self.session.cancel_handle());
+        let running = self.interrupts.during(self.backend.cancel_handle());
         let until = Instant::now() + time;
         self.runtime.block_on(async {
             while !running.cancelled() {
@@ -122,8 +116,12 @@ impl Shell {
     /// Waits a moment until what was written has reached views and sinks. Says whether it did; an
     /// engine that has not the time for it has said why, or is stuck.
     pub fn settle(&mut self) -> bool {
-        let Self { runtime, session, .. } = self;
-        let flush = session.execute("FLUSH");
+        let Self { runtime, backend, .. } = self;
+        if backend.engine().is_none() {
+            // A server goes on.
+            return true;
+        }
+        let flush = backend.execute("FLUSH");
         match runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), flush).await }) {
             Ok(Err(e)) => {
                 let _ = self.report(&e, &Source { name: None, text: "" });
@@ -133,10 +131,9 @@ impl Shell {
         }
     }
 
-    /// Stops the engine. What a cancelled statement may still be doing is not waited for.
+    /// Stops the engine, or ends the session. What a cancelled statement may still be doing is not waited for.
     pub fn close(self) {
-        self.engine.shutdown();
-        drop(self.session);
+        self.runtime.block_on(self.backend.close());
         self.runtime.shutdown_timeout(Duration::from_secs(2));
     }
 
@@ -146,8 +143,8 @@ impl Shell {
     }
 
     /// Names for completion.
-    pub fn completions(&self) -> Vec<String> {
-        self.session.completions()
+    pub fn completions(&mut self) -> Vec<String> {
+        self.runtime.block_on(self.backend.completions())
     }
 
     /// Results go to this file from now on, or to standard output again.
@@ -200,12 +197,12 @@ impl Shell {
 
     fn run_statement(&mut self, sql: &str) -> Result<(), Trouble> {
         let started = Instant::now();
-        let running = self.interrupts.during(self.session.cancel_handle());
-        let mut progress = Progress::start(&self.engine, self.runtime.handle(), !self.quiet);
+        let running = self.interrupts.during(self.backend.cancel_handle());
+        let mut progress = Progress::start(self.backend.engine(), self.runtime.handle(), !self.quiet);
         let result = {
-            let Self { runtime, session, output, .. } = self;
+            let Self { runtime, backend, output, .. } = self;
             runtime.block_on(async {
-                match session.execute(sql).await.map_err(Trouble::Statement)? {
+                match backend.execute(sql).await.map_err(Trouble::Statement)? {
                     Outcome::Done(tag) => Ok(Some(tag)),
                     Outcome::Rows(rows) => {
                         let layout = Layout { endless: rows.endless, expanded: self.expanded };
@@ -240,9 +237,9 @@ impl Shell {
 
     /// All rows of a statement that is known to be short.
     pub fn collect(&mut self, sql: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        let Self { runtime, session, .. } = self;
+        let Self { runtime, backend, .. } = self;
         runtime.block_on(async {
-            match session.execute(sql).await? {
+            match backend.execute(sql).await? {
                 Outcome::Done(tag) => Err(SpateError::internal(format!("{sql} gave {tag} instead of rows"))),
                 Outcome::Rows(mut rows) => {
                     let mut batches = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spate_client::slt::{Database, Embedded, FileReport, Options, junit, run_paths_on};
+use spate_client::slt::{Database, Embedded, FileReport, Options, Remote, junit, run_paths_on};
 use spate_engine::types::{ErrorKind, Result, SpateError};
 
 use crate::args::SltArgs;
@@ -43,7 +43,12 @@ pub fn run(args: &SltArgs) -> u8 {
 
 fn run_files(args: &SltArgs, options: &Options) -> Result<spate_client::slt::Summary> {
     let runtime = spate_server::threads::runtime()?;
-    let open = |_: &Path| Ok(Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>);
+    let open = |_: &Path| {
+        Ok(match &args.url {
+            None => Arc::new(Embedded::open(options.engine.clone())?) as Arc<dyn Database>,
+            Some(url) => Arc::new(Remote::new(url.clone())),
+        })
+    };
     let summary = runtime.block_on(async {
         tokio::select! {
             summary = run_paths_on(&args.paths, options, open, |file| show(file, args.quiet)) => summary,

@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Rows of the whole table from rows of some columns: defaults filled in, types cast.
-    async fn complete_rows(
+    pub(super) async fn complete_rows(
         &self,
         table: &Table,
         columns: &[usize],
