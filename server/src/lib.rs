@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod coordinator;
+pub mod durable;
 pub mod fault;
 pub mod oracle;
 pub mod session;

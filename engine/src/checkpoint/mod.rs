@@ -16,6 +16,18 @@ use crate::types::Epoch;
 /// Snapshots in a chain before a full one is taken, so that what came before can be let go.
 pub const CHAIN: usize = 8;
 
+/// Takes the snapshots of tasks. Called from task threads.
+pub trait Snapshots: Send + Sync {
+    /// Whether a task is to take a snapshot at the end of `epoch`.
+    fn is_due(&self, task: TaskId, epoch: Epoch) -> bool;
+
+    /// Whether a task's next snapshot is to hold everything.
+    fn wants_full(&self, task: TaskId) -> bool;
+
+    /// Takes a snapshot. Must be quick: what takes time is done elsewhere.
+    fn add(&self, task: TaskId, snapshot: TaskSnapshot);
+}
+
 /// Snapshots of the tasks of a job.
 #[derive(Debug)]
 pub struct SnapshotStore {
@@ -41,13 +53,44 @@ impl SnapshotStore {
         Self { inner: Mutex::new(inner) }
     }
 
-    /// Whether a task is to take a snapshot at the end of `epoch`.
-    pub fn is_due(&self, task: TaskId, epoch: Epoch) -> bool {
+    /// Epoch of a task's current snapshot; 0 if it has none.
+    pub fn current(&self, task: TaskId) -> Epoch {
+        self.inner.lock().get(&task).map_or(0, |e| e.current)
+    }
+
+    /// A task's current snapshot: its epoch and the leaves' state.
+    pub fn current_leaves(&self, task: TaskId) -> Option<(Epoch, Vec<LeafState>)> {
+        let inner = self.inner.lock();
+        let e = inner.get(&task)?;
+        e.chain.iter().find(|s| s.epoch == e.current).map(|s| (s.epoch, s.leaves.clone()))
+    }
+
+    /// Number of snapshots kept of a task.
+    pub fn kept(&self, task: TaskId) -> usize {
+        self.inner.lock().get(&task).map_or(0, |e| e.chain.len())
+    }
+
+    /// The chain up to a task's current snapshot. What is newer is dropped: the task that comes
+    /// back takes it anew.
+    pub fn recover(&self, task: TaskId) -> Vec<TaskSnapshot> {
+        let mut inner = self.inner.lock();
+        match inner.get_mut(&task) {
+            Some(e) => {
+                let current = e.current;
+                e.chain.retain(|s| s.epoch <= current);
+                e.chain.clone()
+            }
+            None => Vec::new(),
+        }
+    }
+}
+
+impl Snapshots for SnapshotStore {
+    fn is_due(&self, task: TaskId, epoch: Epoch) -> bool {
         self.inner.lock().get(&task).is_some_and(|e| epoch.is_multiple_of(e.every))
     }
 
-    /// Whether a task's next snapshot is to hold everything.
-    pub fn wants_full(&self, task: TaskId) -> bool {
+    fn wants_full(&self, task: TaskId) -> bool {
         self.inner.lock().get(&task).is_some_and(|e| {
             let since = e.chain.iter().rev().take_while(|s| !s.full).count();
             e.chain.is_empty() || since + 1 >= CHAIN
@@ -55,7 +98,7 @@ impl SnapshotStore {
     }
 
     /// Files a snapshot; those that it makes current become so.
-    pub fn add(&self, task: TaskId, snapshot: TaskSnapshot) {
+    fn add(&self, task: TaskId, snapshot: TaskSnapshot) {
         let mut inner = self.inner.lock();
         if let Some(e) = inner.get_mut(&task)
             && e.chain.last().is_none_or(|s| s.epoch < snapshot.epoch)
@@ -87,37 +130,6 @@ impl SnapshotStore {
             if !changed {
                 return;
             }
-        }
-    }
-
-    /// Epoch of a task's current snapshot; 0 if it has none.
-    pub fn current(&self, task: TaskId) -> Epoch {
-        self.inner.lock().get(&task).map_or(0, |e| e.current)
-    }
-
-    /// A task's current snapshot: its epoch and the leaves' state.
-    pub fn current_leaves(&self, task: TaskId) -> Option<(Epoch, Vec<LeafState>)> {
-        let inner = self.inner.lock();
-        let e = inner.get(&task)?;
-        e.chain.iter().find(|s| s.epoch == e.current).map(|s| (s.epoch, s.leaves.clone()))
-    }
-
-    /// Number of snapshots kept of a task.
-    pub fn kept(&self, task: TaskId) -> usize {
-        self.inner.lock().get(&task).map_or(0, |e| e.chain.len())
-    }
-
-    /// The chain up to a task's current snapshot. What is newer is dropped: the task that comes
-    /// back takes it anew.
-    pub fn recover(&self, task: TaskId) -> Vec<TaskSnapshot> {
-        let mut inner = self.inner.lock();
-        match inner.get_mut(&task) {
-            Some(e) => {
-                let current = e.current;
-                e.chain.retain(|s| s.epoch <= current);
-                e.chain.clone()
-            }
-            None => Vec::new(),
         }
     }
 }

@@ -3,10 +3,12 @@
 //! seam of their own: a simulation brings its own connectors. Randomness comes from seeds alone.)
 #![allow(clippy::disallowed_methods)]
 
+mod dir;
 mod storage;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub use dir::DurableDir;
 pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
 /// The text of a file that a user names (settings, not data: data comes through connectors).

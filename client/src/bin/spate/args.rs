@@ -32,8 +32,8 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
 
-    /// Keep data and running queries in this directory
-    #[arg(short, long, value_name = "DIR", hide = true)]
+    /// Keep data and running queries in this directory, and go on with what is in it
+    #[arg(short, long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
     /// Connect to a server

@@ -73,12 +73,9 @@ fn report(error: &SpateError) {
 
 /// Scripts from `-c`, `-f` or standard input, or else the prompt.
 fn run(args: &Args, inputs: Vec<Input>) -> u8 {
-    for (option, given) in [("-d", args.data_dir.is_some()), ("-u", args.url.is_some())] {
-        if given {
-            let what = if option == "-d" { "durable state" } else { "the server protocol" };
-            report(&SpateError::unsupported(format!("{option} needs {what}, not in this version")));
-            return USAGE;
-        }
+    if args.url.is_some() {
+        report(&SpateError::unsupported("-u needs the server protocol, not in this version"));
+        return USAGE;
     }
     let at_prompt = inputs.is_empty() && io::stdin().is_terminal();
     if args.format == Format::Arrow && (at_prompt || io::stdout().is_terminal()) {

@@ -86,7 +86,8 @@ impl Shell {
         let interrupts = Interrupts::watch(&runtime, interactive)?;
         let engine = {
             let _context = runtime.enter();
-            Engine::open(args.engine.over(EngineConfig::default()))?
+            let config = EngineConfig { data_dir: args.data_dir.clone(), ..EngineConfig::default() };
+            Engine::open(args.engine.over(config))?
         };
         let session = engine.session();
         Ok(Self {
