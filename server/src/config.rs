@@ -1,6 +1,6 @@
 //! The server's configuration file: TOML with the same names as the flags of `spate server`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use spate_engine::env::read_text;
@@ -14,6 +14,10 @@ pub struct ConfigFile {
     pub listen: Option<String>,
     /// Address of HTTP.
     pub http: Option<String>,
+    /// Directory to keep data and running queries in.
+    pub data_dir: Option<PathBuf>,
+    /// Time between checkpoints while there is input, in milliseconds.
+    pub checkpoint_interval: Option<u32>,
     /// Worker threads.
     pub threads: Option<u16>,
     /// Longest time between two epochs while there is input, in milliseconds.

@@ -5,6 +5,7 @@
 pub mod batch;
 pub mod config;
 pub mod coordinator;
+pub mod durable;
 pub mod fault;
 pub mod flight;
 pub mod http;

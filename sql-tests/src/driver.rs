@@ -59,6 +59,22 @@ impl Driver {
         Ok(driver)
     }
 
+    /// An engine over a data directory, which goes on with what is in it. `checkpoint`: time between checkpoints.
+    pub async fn durable(dir: &std::path::Path, parallelism: usize, checkpoint: Duration) -> Result<Self> {
+        let config = EngineConfig {
+            threads: 2,
+            epoch_interval: Duration::from_millis(20),
+            data_dir: Some(dir.to_owned()),
+            checkpoint_interval: checkpoint,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::open(config)?;
+        let session = engine.session();
+        let mut driver = Self { engine, session, history: Vec::new(), owns: true };
+        driver.run(&format!("SET parallelism = {parallelism}")).await?;
+        Ok(driver)
+    }
+
     /// Another session on the same engine, with a history of its own.
     pub fn another(&self) -> Self {
         Self { engine: self.engine.clone(), session: self.engine.session(), history: Vec::new(), owns: false }

@@ -56,7 +56,6 @@ fn wrong_usage_exits_with_2() {
     fails(&["--threads", "0", "-c", "SELECT 1"], 2, &["--threads"]);
     fails(&["slt"], 2, &["PATH"]);
     fails(&["serve"], 2, &["serve"]);
-    fails(&["-d", "data", "-c", "SELECT 1"], 2, &["needs durable state, not in this version"]);
     fails(&["-u", "localhost:1", "-c", "SELECT 1"], 1, &["does not begin with grpc://"]);
     fails(&["-u", "grpc://localhost:1", "--threads", "2", "-c", "SELECT 1"], 2, &["settings of an embedded engine"]);
     fails(&["slt", "no/such.slt"], 2, &["no such file or folder: \"no/such.slt\""]);
@@ -213,4 +212,29 @@ fn a_benchmark_checks_its_answers() {
         assert!(report["queries"][0]["rows_out"].as_u64().unwrap() > 0, "{format}: {report}");
     }
     fails(&["bench", "nexmark", "--queries", "q99"], 1, &["there is no query \"q99\"", "q0, q1"]);
+}
+
+/// What one process wrote, the next one has, with its views.
+#[test]
+fn a_data_directory_is_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("data");
+    let at = at.to_str().unwrap();
+    let run = |sql: &str| {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_spate"))
+            .args(["-q", "--format", "csv", "-d", at, "-c", sql])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    run("CREATE TABLE t (k int PRIMARY KEY, v int); \
+         CREATE MATERIALIZED VIEW m AS SELECT k % 2 AS p, sum(v) AS s FROM t GROUP BY 1; \
+         INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)");
+    assert_eq!(run("SELECT * FROM m ORDER BY p"), "p,s\n0,20\n1,40\n");
+    run("ALTER TABLE t ADD COLUMN w text DEFAULT 'x'; DELETE FROM t WHERE k = 1; INSERT INTO t VALUES (4, 5, 'y')");
+    assert_eq!(run("SELECT * FROM m ORDER BY p"), "p,s\n0,25\n1,30\n");
+    assert_eq!(run("SELECT * FROM t ORDER BY k"), "k,v,w\n2,20,x\n3,30,x\n4,5,y\n");
+    run("DROP TABLE t CASCADE");
+    assert_eq!(run("SELECT count(*) AS c FROM information_schema.tables WHERE table_schema = 'public'"), "c\n0\n");
 }

@@ -3,6 +3,7 @@
 
 mod cli;
 mod flight;
+mod kill;
 mod server;
 mod sql;
 mod subscription;

@@ -16,6 +16,18 @@ use crate::types::Epoch;
 /// Snapshots in a chain before a full one is taken, so that what came before can be let go.
 pub const CHAIN: usize = 8;
 
+/// Takes the snapshots of tasks. Called from task threads.
+pub trait Snapshots: Send + Sync {
+    /// Whether a task is to take a snapshot at the end of `epoch`.
+    fn is_due(&self, task: TaskId, epoch: Epoch) -> bool;
+
+    /// Whether a task's next snapshot is to hold everything.
+    fn wants_full(&self, task: TaskId) -> bool;
+
+    /// Takes a snapshot. Must be quick: what takes time is done elsewhere.
+    fn add(&self, task: TaskId, snapshot: TaskSnapshot);
+}
+
 /// Snapshots of the tasks of a job.
 #[derive(Debug)]
 pub struct SnapshotStore {
@@ -39,55 +51,6 @@ impl SnapshotStore {
             .map(|(id, every, consumers)| (id, Entry { every: every.max(1), consumers, chain: Vec::new(), current: 0 }))
             .collect();
         Self { inner: Mutex::new(inner) }
-    }
-
-    /// Whether a task is to take a snapshot at the end of `epoch`.
-    pub fn is_due(&self, task: TaskId, epoch: Epoch) -> bool {
-        self.inner.lock().get(&task).is_some_and(|e| epoch.is_multiple_of(e.every))
-    }
-
-    /// Whether a task's next snapshot is to hold everything.
-    pub fn wants_full(&self, task: TaskId) -> bool {
-        self.inner.lock().get(&task).is_some_and(|e| {
-            let since = e.chain.iter().rev().take_while(|s| !s.full).count();
-            e.chain.is_empty() || since + 1 >= CHAIN
-        })
-    }
-
-    /// Files a snapshot; those that it makes current become so.
-    pub fn add(&self, task: TaskId, snapshot: TaskSnapshot) {
-        let mut inner = self.inner.lock();
-        if let Some(e) = inner.get_mut(&task)
-            && e.chain.last().is_none_or(|s| s.epoch < snapshot.epoch)
-        {
-            e.chain.push(snapshot);
-        }
-        // Tasks settle one after another from the sinks up; the graph's depth bounds the rounds.
-        loop {
-            let mut changed = false;
-            let ids: Vec<TaskId> = inner.keys().copied().collect();
-            for id in ids {
-                let bound = inner[&id]
-                    .consumers
-                    .iter()
-                    .map(|c| inner.get(c).map_or(0, |e| e.current))
-                    .min()
-                    .unwrap_or(Epoch::MAX);
-                if let Some(e) = inner.get_mut(&id) {
-                    let newest = e.chain.iter().map(|s| s.epoch).filter(|x| *x <= bound).max().unwrap_or(0);
-                    if newest > e.current {
-                        e.current = newest;
-                        changed = true;
-                        // What is older than the newest full snapshot that is current is not needed.
-                        let base = e.chain.iter().rposition(|s| s.full && s.epoch <= newest).unwrap_or(0);
-                        e.chain.drain(..base);
-                    }
-                }
-            }
-            if !changed {
-                return;
-            }
-        }
     }
 
     /// Epoch of a task's current snapshot; 0 if it has none.
@@ -122,6 +85,55 @@ impl SnapshotStore {
     }
 }
 
+impl Snapshots for SnapshotStore {
+    fn is_due(&self, task: TaskId, epoch: Epoch) -> bool {
+        self.inner.lock().get(&task).is_some_and(|e| epoch.is_multiple_of(e.every))
+    }
+
+    fn wants_full(&self, task: TaskId) -> bool {
+        self.inner.lock().get(&task).is_some_and(|e| {
+            let since = e.chain.iter().rev().take_while(|s| !s.full).count();
+            e.chain.is_empty() || since + 1 >= CHAIN
+        })
+    }
+
+    /// Files a snapshot; those that it makes current become so.
+    fn add(&self, task: TaskId, snapshot: TaskSnapshot) {
+        let mut inner = self.inner.lock();
+        if let Some(e) = inner.get_mut(&task)
+            && e.chain.last().is_none_or(|s| s.epoch < snapshot.epoch)
+        {
+            e.chain.push(snapshot);
+        }
+        // Tasks settle one after another from the sinks up; the graph's depth bounds the rounds.
+        loop {
+            let mut changed = false;
+            let ids: Vec<TaskId> = inner.keys().copied().collect();
+            for id in ids {
+                let bound = inner[&id]
+                    .consumers
+                    .iter()
+                    .map(|c| inner.get(c).map_or(0, |e| e.current))
+                    .min()
+                    .unwrap_or(Epoch::MAX);
+                if let Some(e) = inner.get_mut(&id) {
+                    let newest = e.chain.iter().map(|s| s.epoch).filter(|x| *x <= bound).max().unwrap_or(0);
+                    if newest > e.current {
+                        e.current = newest;
+                        changed = true;
+                        // What is older than the newest full snapshot that is current is not needed.
+                        let base = e.chain.iter().rposition(|s| s.full && s.epoch <= newest).unwrap_or(0);
+                        e.chain.drain(..base);
+                    }
+                }
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -142,7 +154,7 @@ mod tests {
 
     fn add(s: &SnapshotStore, t: u32, epoch: Epoch) {
         let full = s.wants_full(task(t));
-        s.add(task(t), TaskSnapshot { epoch, full, tables: vec![], leaves: vec![] });
+        s.add(task(t), TaskSnapshot { epoch, full, tables: vec![], leaves: vec![], caught_up: true, watermark: 0 });
     }
 
     fn current(s: &SnapshotStore) -> [Epoch; 3] {

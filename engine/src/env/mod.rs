@@ -4,6 +4,7 @@
 //! names that must not be guessed.)
 #![allow(clippy::disallowed_methods)]
 
+mod dir;
 mod storage;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
+pub use dir::DurableDir;
 pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
 /// The text of a file that a user names (settings, not data: data comes through connectors).

@@ -28,6 +28,10 @@ impl Operator for Materialize {
         Vec::new()
     }
 
+    fn keeps(&self) -> Option<(&Arc<ViewStore>, usize)> {
+        Some((&self.store, self.partition))
+    }
+
     fn push(&mut self, _: usize, delta: Delta, _: &mut Tables, _: &mut Output) -> Result<()> {
         self.epoch.push(delta);
         Ok(())

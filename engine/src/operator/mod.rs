@@ -41,6 +41,9 @@ pub mod unnest;
 pub mod upsert;
 pub mod values;
 
+use std::sync::Arc;
+
+use crate::state::view::ViewStore;
 use crate::state::{TableDef, Tables};
 use crate::types::{Delta, Result, Tick, Watermark};
 
@@ -99,6 +102,11 @@ pub trait Operator: Send {
 
     /// Ends the epoch: emits what is still due. Called once per epoch, after all `push`es.
     fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()>;
+
+    /// The view, and the part of it, that it keeps: state outside of its tables, which has snapshots of its own.
+    fn keeps(&self) -> Option<(&Arc<ViewStore>, usize)> {
+        None
+    }
 
     /// When, by the clock, rows that it keeps change its output though no input comes: the time
     /// from which an epoch that is opened would show it. Asked after the barrier.

@@ -183,6 +183,8 @@ pub fn run(setup: &Setup, seed: u64, faults: Option<&Faults>, repeat: Option<&Hi
         memory: MemoryAccount::new(usize::MAX),
         hand_over: HandOver::WholeEpoch,
         snapshot_every: every,
+        checkpoints: None,
+        resume: None,
     };
     let mut job = build_job(setup.graph.clone(), context, &executor)?;
     job.set_limits(setup.limits);

@@ -7,6 +7,7 @@
 //! budget and spills with them. A partition is written by one task; epochs are applied whole,
 //! under one lock.
 
+mod life;
 mod lookup;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,7 @@ use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::TableSegment;
 use super::bag::{BagTable, ProbeCursor, ProbeKeys};
 use super::index::RowIndex;
 use super::layout::Layout;
@@ -48,6 +50,8 @@ struct AppendRows {
     tail: Vec<RecordBatch>,
     tail_rows: usize,
     rows: usize,
+    /// Rows that are in the snapshot chain.
+    snapshotted: usize,
 }
 
 impl AppendRows {
@@ -67,6 +71,19 @@ impl AppendRows {
             }
         }
         Ok(())
+    }
+
+    /// All rows but the first `n`.
+    fn since(&self, mut n: usize) -> Vec<RecordBatch> {
+        let mut out = Vec::new();
+        for b in self.chunks.iter().chain(&self.tail) {
+            let k = b.num_rows().min(n);
+            n -= k;
+            if k < b.num_rows() {
+                out.push(b.slice(k, b.num_rows() - k));
+            }
+        }
+        out
     }
 
     /// The first `n` rows.
@@ -268,15 +285,23 @@ impl ViewStore {
         Ok(())
     }
 
-    /// DML: closes the open epoch of partition 0. Says whether it held anything.
-    pub fn close(&self, tick: Tick, watermark: Watermark) -> Result<bool> {
+    /// DML: closes the open epoch of partition 0. Gives what it held and, if `snapshot` asks for one (with
+    /// everything in it or not), a snapshot.
+    pub fn close(
+        &self,
+        tick: Tick,
+        watermark: Watermark,
+        snapshot: Option<bool>,
+    ) -> Result<(Vec<Delta>, Option<TableSegment>)> {
+        let schema = self.schema();
         let mut part = self.partition(0)?;
         let deltas = std::mem::take(&mut part.open);
-        let any = !deltas.is_empty();
-        self.push_log(&mut part, Barrier { tick, ranges: Arc::new([]), watermark, complete: true }, deltas)?;
+        let barrier = Barrier { tick, ranges: Arc::new([]), watermark, complete: true };
+        self.push_log(&mut part, barrier, deltas.clone())?;
+        let segment = snapshot.map(|full| part.rows.snapshot(&schema, full)).transpose()?;
         drop(part);
         self.notify();
-        Ok(any)
+        Ok((deltas, segment))
     }
 
     /// Whether the open epoch holds anything.

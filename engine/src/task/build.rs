@@ -15,7 +15,7 @@ use super::metrics::LeafMetrics;
 use super::scan::{Backfill, CATCH_UP_ROWS, ScanLeaf};
 use super::source::{EPOCH_MAX_ROWS, SourceContext, SourceLeaf};
 use super::ticks::TickBoard;
-use crate::checkpoint::SnapshotStore;
+use crate::checkpoint::{SnapshotStore, Snapshots};
 use crate::connector::{OnError, SinkWriter, SourceConnector};
 use crate::env::Clock;
 use crate::exchange::{Channel, HandOver, Receiver, Router, Sender, Spill};
@@ -59,6 +59,19 @@ pub struct JobContext {
     /// Snapshots: epochs between those of a task, if any are taken. Exchanges then keep epochs
     /// until the consumer's snapshot is current.
     pub snapshot_every: Option<SnapshotEvery>,
+    /// Who takes snapshots of all tasks, and of the view that they keep, to make all of them again from these.
+    pub checkpoints: Option<Arc<dyn Snapshots>>,
+    /// Where it goes on, if it does not begin anew.
+    pub resume: Option<Resume>,
+}
+
+/// Where a job goes on whose tasks were all lost, with what they kept.
+#[derive(Debug, Default)]
+pub struct Resume {
+    /// The epoch that they had all finished.
+    pub after: Epoch,
+    /// Chains of snapshots, up to that epoch.
+    pub tasks: BTreeMap<TaskId, Vec<TaskSnapshot>>,
 }
 
 /// How many epochs lie between the snapshots of a task.
@@ -148,7 +161,11 @@ pub fn build_job(graph: FragmentGraph, mut ctx: JobContext, executor: &dyn Execu
         });
         Arc::new(SnapshotStore::new(tasks))
     });
-    let sink = ctx.sink.take().map(|w| SinkTarget::new(w, retain));
+    let last = match &ctx.resume {
+        Some(r) => ctx.sink.as_ref().map(|w| w.last_epoch()).transpose()?.flatten().unwrap_or(r.after),
+        None => 0,
+    };
+    let sink = ctx.sink.take().map(|w| SinkTarget::new(w, retain, last));
     let written = match &ctx.target {
         Some(t) if retain => Some(t.reader(t.partitions(), ctx.start)),
         _ => None,
@@ -198,8 +215,12 @@ impl JobTasks {
                             .get(&scan.id)
                             .cloned()
                             .ok_or_else(|| SpateError::internal(format!("no store for {}", scan.name)))?;
-                        let reader = Arc::new(store.reader(f.parallelism, self.ctx.start));
-                        let rows = store.freeze_at(self.ctx.start.saturating_sub(1))?;
+                        // Who goes on has read all that was there at first.
+                        let (next, rows) = match &self.ctx.resume {
+                            Some(r) => (r.after + 1, Vec::new()),
+                            None => (self.ctx.start, store.freeze_at(self.ctx.start.saturating_sub(1))?),
+                        };
+                        let reader = Arc::new(store.reader(f.parallelism, next));
                         self.scans.insert((f.id, i), (Arc::new(rows), reader));
                         for s in &self.slots[f.id] {
                             self.watches.push((store.clone(), store.watch(s.waker.clone())));
@@ -286,6 +307,11 @@ impl JobTasks {
         self.metrics.values().cloned().collect()
     }
 
+    /// Whether its tasks are part of checkpoints.
+    pub fn has_checkpoints(&self) -> bool {
+        self.ctx.checkpoints.is_some()
+    }
+
     /// Snapshots, if they are taken.
     pub fn snapshots(&self) -> Option<&Arc<SnapshotStore>> {
         self.snapshots.as_ref()
@@ -295,8 +321,15 @@ impl JobTasks {
     pub fn start(&mut self, executor: &dyn Executor) -> Result<()> {
         let ids: Vec<(TaskId, u64)> = self.tasks().collect();
         let mut made = Vec::new();
+        let mut resume = self.ctx.resume.take();
         for (id, slot) in ids {
-            made.push((slot, self.make(id, &[])?));
+            let chain = match &mut resume {
+                None => Vec::new(),
+                Some(r) => r.tasks.remove(&id).ok_or_else(|| {
+                    SpateError::internal(format!("there is no snapshot of {id}, or the plan is another one"))
+                })?,
+            };
+            made.push((slot, self.make(id, &chain)?));
         }
         for (slot, task) in made {
             executor.spawn(slot, Box::new(task));
@@ -431,9 +464,13 @@ impl JobTasks {
             events: self.ctx.events.clone(),
             board: self.ctx.board.clone(),
             clock: self.ctx.clock.clone(),
-            snapshots: self.snapshots.clone(),
+            snapshots: match &self.snapshots {
+                Some(s) => Some(s.clone()),
+                None => self.ctx.checkpoints.clone(),
+            },
             hand_over: self.ctx.hand_over,
             stop: self.stop.clone(),
+            restore_stores: self.snapshots.is_none() && self.ctx.checkpoints.is_some(),
         };
         Task::new(parts, chain)
     }

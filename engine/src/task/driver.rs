@@ -12,7 +12,7 @@ use super::events::{Events, TaskId};
 use super::executor::{Runnable, Step};
 use super::leaf::{Leaf, LeafBarrier, LeafPoll, LeafState};
 use super::ticks::TickBoard;
-use crate::checkpoint::SnapshotStore;
+use crate::checkpoint::Snapshots;
 use crate::env::Clock;
 use crate::exchange::{HandOver, Router};
 use crate::operator::{BarrierInfo, Operator, Output};
@@ -50,10 +50,16 @@ pub struct TaskSnapshot {
     pub epoch: Epoch,
     /// Whether the segments hold all rows, so that a chain can start here.
     pub full: bool,
-    /// Segments, per operator and table.
+    /// Segments, per operator and table; of an operator that keeps a part of a view, that part's behind
+    /// its tables'.
     pub tables: Vec<Vec<TableSegment>>,
     /// Leaves.
     pub leaves: Vec<LeafState>,
+    /// The leaves have delivered all that was there when the job was made, so that going on from here needs
+    /// none of it.
+    pub caught_up: bool,
+    /// Watermark of the task's output.
+    pub watermark: Watermark,
 }
 
 /// What a task is made of.
@@ -79,11 +85,13 @@ pub struct TaskParts {
     /// For step budgets.
     pub clock: Arc<dyn Clock>,
     /// Snapshots, if any are to be taken.
-    pub snapshots: Option<Arc<SnapshotStore>>,
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     /// How input is merged.
     pub hand_over: HandOver,
     /// Set when the job is to end: a task in the middle of a long step gives up.
     pub stop: Arc<AtomicBool>,
+    /// Snapshots hold the views that tasks keep; else those outlive their tasks.
+    pub restore_stores: bool,
 }
 
 /// State memory of all tasks against its limit.
@@ -148,11 +156,16 @@ impl Task {
         if let Some(last) = chain.last() {
             epoch = last.epoch + 1;
             for (i, node) in parts.ops.iter_mut().enumerate() {
-                let segments: Vec<Vec<TableSegment>> = chain.iter().filter_map(|s| s.tables.get(i).cloned()).collect();
+                let mut segments: Vec<Vec<TableSegment>> =
+                    chain.iter().filter_map(|s| s.tables.get(i).cloned()).collect();
+                if let Some((store, part)) = node.op.keeps().filter(|_| parts.restore_stores) {
+                    let kept: Vec<TableSegment> = segments.iter_mut().filter_map(Vec::pop).collect();
+                    store.restore(part, &kept, last.epoch, last.watermark)?;
+                }
                 node.tables.restore(&segments)?;
             }
             for (node, state) in parts.leaves.iter_mut().zip(&last.leaves) {
-                node.leaf.restore(state);
+                node.leaf.restore(state, last.epoch)?;
                 if let Leaf::Source(s) = &mut node.leaf {
                     s.reopen()?;
                 }
@@ -349,9 +362,19 @@ impl Task {
             && store.is_due(self.parts.id, epoch)
         {
             let full = store.wants_full(self.parts.id);
-            let tables = self.parts.ops.iter_mut().map(|n| n.tables.snapshot(full)).collect::<Result<Vec<_>>>()?;
-            let leaves = self.parts.leaves.iter().map(|l| l.leaf.state()).collect();
-            store.add(self.parts.id, TaskSnapshot { epoch, full, tables, leaves });
+            let stores = self.parts.restore_stores;
+            let of_op = |n: &mut OpNode| {
+                let mut segments = n.tables.snapshot(full)?;
+                if let Some((store, part)) = n.op.keeps().filter(|_| stores) {
+                    segments.push(store.snapshot(part, full)?);
+                }
+                Ok(segments)
+            };
+            let tables = self.parts.ops.iter_mut().map(of_op).collect::<Result<Vec<_>>>()?;
+            let leaves: Vec<LeafState> = self.parts.leaves.iter().map(|l| l.leaf.state()).collect();
+            let caught_up = leaves.iter().all(|l| l.is_caught_up(epoch));
+            let watermark = barrier.watermark;
+            store.add(self.parts.id, TaskSnapshot { epoch, full, tables, leaves, caught_up, watermark });
         }
         let ops = self.parts.ops.iter_mut().filter_map(|n| n.op.due(&mut n.tables));
         let due = ops.chain(self.parts.leaves.iter().filter_map(|n| n.leaf.due())).min();

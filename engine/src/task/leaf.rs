@@ -54,7 +54,7 @@ pub enum Leaf {
 }
 
 /// What a leaf needs to go on from a snapshot.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum LeafState {
     /// Nothing: position follows from the epoch.
     None,
@@ -62,6 +62,16 @@ pub enum LeafState {
     Source(super::source::SourceState),
     /// Backfill and log position.
     Scan(super::scan::ScanState),
+}
+
+impl LeafState {
+    /// Whether going on from here, after `epoch`, needs nothing of what was there when the job was made.
+    pub fn is_caught_up(&self, epoch: Epoch) -> bool {
+        match self {
+            Self::Scan(s) => s.is_caught_up(epoch),
+            Self::None | Self::Source(_) => true,
+        }
+    }
 }
 
 impl Leaf {
@@ -108,13 +118,14 @@ impl Leaf {
         }
     }
 
-    /// Goes on from a state; `next` is the first epoch that will be asked for.
-    pub fn restore(&mut self, state: &LeafState) {
+    /// Goes on from a state that was at the end of `epoch`.
+    pub fn restore(&mut self, state: &LeafState, epoch: Epoch) -> Result<()> {
         match (self, state) {
-            (Self::Source(l), LeafState::Source(s)) => l.restore(s),
+            (Self::Source(l), LeafState::Source(s)) => l.restore(s, epoch)?,
             (Self::Scan(l), LeafState::Scan(s)) => l.restore(s),
             _ => {}
         }
+        Ok(())
     }
 }
 

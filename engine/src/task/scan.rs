@@ -27,13 +27,18 @@ pub const CATCH_UP_ROWS: usize = 1 << 18;
 pub type Backfill = Arc<Vec<(RecordBatch, Option<Int64Array>)>>;
 
 /// Where a scan leaf stood at a barrier.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ScanState {
     backfilled: usize,
     next_log: Epoch,
 }
 
 impl ScanState {
+    /// Whether all was delivered that was there at the end of `epoch`.
+    pub(super) fn is_caught_up(&self, epoch: Epoch) -> bool {
+        self.next_log > epoch
+    }
+
     /// The epoch up to which the log is not needed by a leaf that stands here after `epoch`.
     pub(super) fn unneeded(&self, epoch: Epoch) -> Epoch {
         epoch.min(self.next_log.saturating_sub(1))

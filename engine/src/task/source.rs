@@ -20,7 +20,7 @@ use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 
 use super::events::{Events, TaskId};
 use super::executor::Step;
-use super::idle::SourceGroup;
+use super::idle::{Mark, SourceGroup};
 use super::leaf::{LeafBarrier, LeafPoll};
 use super::metrics::LeafMetrics;
 use super::ticks::TickBoard;
@@ -44,7 +44,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Ranges of one epoch at the most; then the rest is left for the next one.
 const EPOCH_MAX_RANGES: usize = 4096;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 struct SplitState {
     split: Split,
     /// Offset that the last closed epoch ended at.
@@ -57,7 +57,7 @@ struct SplitState {
 }
 
 /// Where a source leaf stood at a barrier.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SourceState {
     splits: Vec<SplitState>,
     waiting: Vec<Split>,
@@ -66,6 +66,7 @@ pub struct SourceState {
     /// Time of the first tick.
     began_us: Option<i64>,
     posted: Watermark,
+    idle: bool,
 }
 
 struct OpenSplit {
@@ -144,6 +145,8 @@ pub struct SourceLeaf {
     began_us: Option<i64>,
     /// The watermark of the last closed epoch, and when (by ticks) another split is let go.
     posted: Watermark,
+    /// Nothing had come for long at its end.
+    idle: bool,
     due_us: Option<i64>,
     next_discovery: Duration,
     started: bool,
@@ -188,6 +191,7 @@ impl SourceLeaf {
             last_late_below: WATERMARK_MIN,
             began_us: None,
             posted: WATERMARK_MIN,
+            idle: false,
             due_us: None,
             next_discovery: Duration::ZERO,
             started: false,
@@ -588,6 +592,7 @@ impl SourceLeaf {
         let mark = self.mark(tick);
         let watermark = mark.watermark;
         self.posted = watermark;
+        self.idle = mark.idle;
         self.ctx.metrics.watermark.store(watermark, Ordering::Relaxed);
         let ranges: Arc<[SplitRange]> = ranges.into();
         let late = std::mem::take(&mut self.late);
@@ -612,10 +617,12 @@ impl SourceLeaf {
             ended: self.ended,
             began_us: self.began_us,
             posted: self.posted,
+            idle: self.idle,
         }
     }
 
-    pub(super) fn restore(&mut self, state: &SourceState) {
+    /// Goes on from a state that was at the end of `epoch`.
+    pub(super) fn restore(&mut self, state: &SourceState, epoch: Epoch) -> Result<()> {
         self.waiting = state.waiting.iter().cloned().collect();
         self.known = state.waiting.iter().map(|s| s.id.clone()).collect();
         self.known.extend(state.splits.iter().map(|s| s.split.id.clone()));
@@ -633,8 +640,12 @@ impl SourceLeaf {
         self.last_late_below = state.late_below;
         self.began_us = state.began_us;
         self.posted = state.posted;
+        self.idle = state.idle;
         self.ended = state.ended;
         self.started = !state.splits.is_empty() || !state.waiting.is_empty();
+        // The other tasks judge by it what is late, also if all come back at once.
+        let mark = Mark { watermark: state.posted, idle: state.idle };
+        self.ctx.group.post(epoch, self.ctx.task.index as usize, mark)
     }
 
     /// Opens the readers of restored splits where they left off.

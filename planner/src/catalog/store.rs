@@ -112,6 +112,11 @@ impl Catalog {
         id
     }
 
+    /// An id that an object has had before and is to have again.
+    pub fn reserve_id(&mut self, id: ObjectId) {
+        self.next_id = self.next_id.max(id + 1);
+    }
+
     /// The schema and name that a `CREATE` of `name` makes: the first schema of the path
     /// unless the name says another. Fails if the schema is missing or reserved, or if the
     /// name is taken.

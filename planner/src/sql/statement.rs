@@ -580,6 +580,24 @@ pub enum Statement {
 }
 
 impl Statement {
+    /// Whether it changes the catalog.
+    pub fn defines(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateTable(_)
+                | Self::CreateTableAs(_)
+                | Self::CreateView(_)
+                | Self::CreateMaterializedView(_)
+                | Self::CreateSink(_)
+                | Self::CreateFunction(_)
+                | Self::CreateIndex(_)
+                | Self::CreateSchema { .. }
+                | Self::Alter(_)
+                | Self::Comment(_)
+                | Self::Drop(_)
+        )
+    }
+
     /// The statement's leading words in capitals, as a command tag and in messages.
     pub fn verb(&self) -> &'static str {
         match self {

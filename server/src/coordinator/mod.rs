@@ -2,13 +2,15 @@
 //! machine: events in, actions out; whoever drives it brings the time and carries actions out.
 //!
 //! - At most [`MAX_IN_FLIGHT`] epochs are in flight; a tick that is due waits until one is done.
-//! - Epoch e is *recorded* once every source leaf of every task has closed it, *visible* once it is recorded and
-//!   every task that ends a job has finished it. Both only rise.
+//! - Epoch e is *recorded* once every source leaf of every task has closed it and, of a durable engine, its record is
+//!   on disk; *visible* once it is recorded and every task that ends a job has finished it. Both only rise.
+//! - An engine that goes on repeats the ticks that were recorded, verbatim, before there is a new one.
+//! - One checkpoint runs at a time, at the end of an epoch that has input.
 //! - Without input there is no tick: an idle engine does nothing.
 
 mod times;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use spate_engine::task::TaskId;
@@ -39,6 +41,8 @@ pub enum Action {
     Record(Epoch),
     /// Readers may see this epoch.
     Visible(Epoch),
+    /// A checkpoint is to be taken at the end of the epoch that this tick closes, which comes next.
+    Checkpoint(Tick),
     /// Call [`Coordinator::timer`] at this monotonic time.
     WakeAt(Duration),
 }
@@ -66,14 +70,26 @@ pub struct Coordinator {
     interval: Duration,
     last: Tick,
     jobs: BTreeMap<u64, Job>,
+    /// Closed by all source leaves.
+    closed: Epoch,
     recorded: Epoch,
     visible: Epoch,
+    /// Records are written to disk; [`Coordinator::recorded`] tells of those that are there.
+    durable: bool,
+    /// Ticks to be repeated.
+    replay: VecDeque<Tick>,
+    /// The term of new ticks.
+    term: u32,
+    /// Time between checkpoints, if there are any.
+    checkpoint_every: Option<Duration>,
+    last_checkpoint: Duration,
+    checkpoint_runs: bool,
     /// When the next tick is due, if any is wanted.
     due: Option<Duration>,
     /// When, by the wall clock, tasks change their output though no input comes.
     times: BTreeMap<TaskId, i64>,
-    /// No ticks while a job is being added.
-    paused: bool,
+    /// How many hold ticks back, each while a job is being added.
+    paused: usize,
     watch: Stopwatch,
 }
 
@@ -84,11 +100,18 @@ impl Coordinator {
             interval,
             last: Tick { incarnation: 1, term: 1, epoch: 0, opened_us: i64::MIN, now_us: i64::MIN },
             jobs: BTreeMap::new(),
+            closed: 0,
             recorded: 0,
             visible: 0,
+            durable: false,
+            replay: VecDeque::new(),
+            term: 1,
+            checkpoint_every: None,
+            last_checkpoint: Duration::ZERO,
+            checkpoint_runs: false,
             due: None,
             times: BTreeMap::new(),
-            paused: false,
+            paused: 0,
             watch: Stopwatch::default(),
         }
     }
@@ -96,6 +119,20 @@ impl Coordinator {
     /// How long epochs took.
     pub fn times(&self) -> &EpochTimes {
         &self.watch.times
+    }
+
+    /// Goes on after the epoch that `last` closed (`None`: at the very beginning), repeating `replay` first, with
+    /// records on disk and a checkpoint in every `checkpoint_every`. To be called before anything else.
+    pub fn resume_from(&mut self, last: Option<Tick>, replay: Vec<Tick>, checkpoint_every: Duration) {
+        if let Some(last) = last {
+            (self.last, self.closed, self.visible) = (last, last.epoch, last.epoch);
+        }
+        let newest = replay.last().copied().unwrap_or(self.last);
+        self.recorded = newest.epoch;
+        self.term = newest.term + u32::from(newest.epoch > 0);
+        self.replay = replay.into();
+        self.durable = true;
+        self.checkpoint_every = Some(checkpoint_every);
     }
 
     /// The newest tick's epoch.
@@ -111,6 +148,11 @@ impl Coordinator {
     /// Whether all epochs that were begun are visible and none is wanted.
     pub fn is_quiet(&self) -> bool {
         self.visible == self.last.epoch && self.due.is_none()
+    }
+
+    /// Whether epochs are still being repeated.
+    pub fn is_replaying(&self) -> bool {
+        !self.replay.is_empty() || self.durable && self.visible < self.recorded.min(self.last.epoch)
     }
 
     /// Whether nothing is in flight.
@@ -183,13 +225,36 @@ impl Coordinator {
 
     /// Holds ticks back until [`Coordinator::resume`].
     pub fn pause(&mut self) {
-        self.paused = true;
+        self.paused += 1;
     }
 
-    /// Lets ticks go on.
+    /// Lets ticks go on, unless somebody else holds them back too.
     pub fn resume(&mut self, now: Now) -> Vec<Action> {
-        self.paused = false;
+        self.paused = self.paused.saturating_sub(1);
         self.tick_if_due(now)
+    }
+
+    /// The records of all epochs up to this one are on disk.
+    pub fn recorded(&mut self, epoch: Epoch, now: Now) -> Vec<Action> {
+        self.recorded = self.recorded.max(epoch);
+        self.advance(now)
+    }
+
+    /// The running checkpoint has ended.
+    pub fn checkpointed(&mut self) {
+        self.checkpoint_runs = false;
+    }
+
+    /// Whether a checkpoint is being taken.
+    pub fn checkpoint_runs(&self) -> bool {
+        self.checkpoint_runs
+    }
+
+    /// Ticks with a checkpoint, although ticks are held back: for whoever does that. Nothing may be in flight,
+    /// and no checkpoint may run.
+    pub fn checkpoint_now(&mut self, now: Now) -> Vec<Action> {
+        self.last_checkpoint = Duration::ZERO;
+        self.tick(now, true)
     }
 
     /// Adds a job; its first epoch must not have been ticked yet.
@@ -230,36 +295,72 @@ impl Coordinator {
     }
 
     fn advance(&mut self, now: Now) -> Vec<Action> {
-        let mut actions = Vec::new();
-        let closed = self.jobs.values().flat_map(|j| j.closed.values()).copied().min();
-        let recorded = closed.unwrap_or(self.last.epoch).min(self.last.epoch);
-        if recorded > self.recorded {
-            self.recorded = recorded;
-            actions.push(Action::Record(recorded));
-        }
-        let done = self.jobs.values().flat_map(|j| j.done.values()).copied().min();
-        let visible = done.unwrap_or(self.last.epoch).min(self.recorded);
-        if visible > self.visible {
-            self.visible = visible;
-            self.watch.stop(visible, now.mono);
-            actions.push(Action::Visible(visible));
+        let before = self.visible;
+        let mut actions = self.settle(now);
+        if self.visible > before {
             actions.extend(self.tick_if_due(now));
         }
         actions
     }
 
-    fn tick_if_due(&mut self, now: Now) -> Vec<Action> {
-        let due = self.due.is_some_and(|d| d <= now.mono);
-        if !due || self.paused || self.last.epoch - self.visible >= MAX_IN_FLIGHT {
-            return Vec::new();
+    /// What has been closed and finished by all.
+    fn settle(&mut self, now: Now) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let closed = self.jobs.values().flat_map(|j| j.closed.values()).copied().min();
+        let closed = closed.unwrap_or(self.last.epoch).min(self.last.epoch);
+        if closed > self.closed {
+            self.closed = closed;
+            // What is repeated has its record.
+            if closed > self.recorded {
+                actions.push(Action::Record(closed));
+                if !self.durable {
+                    self.recorded = closed;
+                }
+            }
         }
+        let done = self.jobs.values().flat_map(|j| j.done.values()).copied().min();
+        let visible = done.unwrap_or(self.last.epoch).min(self.recorded).min(self.closed);
+        if visible > self.visible {
+            self.visible = visible;
+            self.watch.stop(visible, now.mono);
+            actions.push(Action::Visible(visible));
+        }
+        actions
+    }
+
+    fn tick_if_due(&mut self, now: Now) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while self.paused == 0 && self.last.epoch - self.visible < MAX_IN_FLIGHT {
+            let Some(tick) = self.replay.pop_front() else {
+                if self.due.is_some_and(|d| d <= now.mono) {
+                    actions.extend(self.tick(now, false));
+                }
+                return actions;
+            };
+            self.last = tick;
+            self.watch.start(tick.epoch, now.mono);
+            actions.push(Action::Tick(tick));
+            actions.extend(self.settle(now));
+        }
+        actions
+    }
+
+    fn tick(&mut self, now: Now, checkpoint: bool) -> Vec<Action> {
         self.due = None;
         self.last.epoch += 1;
-        self.watch.start(self.last.epoch, now.mono);
+        self.last.term = self.term;
         let before = self.last.now_us;
         self.last.now_us = now.wall_us.max(before.saturating_add(1));
         self.last.opened_us = if before == i64::MIN { self.last.now_us.saturating_sub(1) } else { before };
-        let mut actions = vec![Action::Tick(self.last)];
+        self.watch.start(self.last.epoch, now.mono);
+        let due = self.checkpoint_every.is_some_and(|every| now.mono >= self.last_checkpoint + every);
+        let mut actions = Vec::new();
+        if checkpoint || due && !self.checkpoint_runs {
+            self.checkpoint_runs = true;
+            self.last_checkpoint = now.mono;
+            actions.push(Action::Checkpoint(self.last));
+        }
+        actions.push(Action::Tick(self.last));
         actions.extend(self.advance(now));
         actions.extend(self.wait_for_time(now));
         actions

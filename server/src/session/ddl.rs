@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use spate_engine::checkpoint::Snapshots;
 use spate_engine::connector::{FormatSpec, OnError, SinkWriter, open_sink};
-use spate_engine::plan::fragment::FragmentGraph;
+use spate_engine::plan::fragment::{Fragment, FragmentGraph};
 use spate_engine::plan::{ObjectId, Properties, StreamNode, WatermarkKind, WatermarkSpec};
 use spate_engine::state::view::ViewStore;
-use spate_engine::task::{JobContext, build_job};
+use spate_engine::task::{JobContext, TaskId, build_job};
 use spate_engine::types::{ErrorKind, Result, SpateError};
 use spate_planner::bind::{BindMode, bind_query, relations_of, without_marks};
 use spate_planner::catalog::{Object, ObjectKind, Relation, RelationKind};
@@ -67,7 +68,9 @@ impl Room {
 
     /// Identity, schema and name of the new object.
     fn object(&self, engine: &super::Engine) -> (ObjectId, Arc<str>, Arc<str>) {
-        (engine.catalog.lock().allocate_id(), self.schema.clone(), self.name.clone())
+        let before = engine.restoring.lock().as_ref().map(|r| r.id);
+        let id = before.unwrap_or_else(|| engine.catalog.lock().allocate_id());
+        (id, self.schema.clone(), self.name.clone())
     }
 }
 
@@ -304,7 +307,9 @@ impl Session {
             Some(observer) => Box::new(Observed { writer, observer: observer.clone() }),
             None => writer,
         };
-        if let Some(epoch) = writer.last_epoch()? {
+        if engine.restoring.lock().is_none()
+            && let Some(epoch) = writer.last_epoch()?
+        {
             return Err(SpateError::new(
                 ErrorKind::AlreadyExists,
                 format!("the sink's target already holds output, up to epoch {epoch}, of another run"),
@@ -334,7 +339,7 @@ impl Session {
     }
 
     /// Stops ticks and waits until nothing is in flight. The caller resumes the worker.
-    async fn quiesce(&self) -> Result<()> {
+    pub(super) async fn quiesce(&self) -> Result<()> {
         self.engine.worker.pause();
         let guard = Resume(Some(self.engine.clone()));
         self.engine.wait_until(|| Ok(self.engine.worker.is_drained().then_some(()))).await?;
@@ -345,9 +350,9 @@ impl Session {
     /// Starts the job of object `id`. Ticks are held back from draining to starting, so that the
     /// snapshot that is backfilled and the first epoch meet without a gap.
     async fn start(&mut self, id: ObjectId, planned: Planned, sink: Option<Box<dyn SinkWriter>>) -> Result<()> {
-        self.quiesce().await?;
+        self.quiesce_at_checkpoint().await?;
         let resume = Resume(Some(self.engine.clone()));
-        let made = self.start_drained(id, planned, sink);
+        let made = self.start_drained(id, planned, sink).and_then(|()| self.store_catalog());
         drop(resume);
         made?;
         self.engine.worker.request_tick();
@@ -357,7 +362,20 @@ impl Session {
     fn start_drained(&mut self, id: ObjectId, planned: Planned, sink: Option<Box<dyn SinkWriter>>) -> Result<()> {
         let engine = &self.engine;
         let worker = &engine.worker;
-        let start = worker.last() + 1;
+        let restoring = engine.restoring.lock().clone();
+        let resume = match &restoring {
+            None => None,
+            Some(r) => {
+                let of = |f: &Fragment| (0..f.parallelism).map(move |i| (f.id, i)).collect::<Vec<_>>();
+                let all: Vec<(usize, usize)> = planned.graph.fragments.iter().flat_map(of).collect();
+                let task = |(f, i)| TaskId { job: id, fragment: f as u32, index: i as u32 };
+                engine.resume_of(r, all.into_iter().map(task))?
+            }
+        };
+        let start = match &restoring {
+            Some(r) => r.start,
+            None => worker.last() + 1,
+        };
         let mut sources = BTreeMap::new();
         let mut stores = BTreeMap::new();
         let mut strict = BTreeSet::new();
@@ -385,12 +403,19 @@ impl Session {
                 let props = &planned.root.props;
                 let schema = planned.root.schema.clone();
                 let key = props.stream_key.clone().filter(|k| !k.is_empty());
-                let store =
-                    ViewStore::new(schema, key, props.append_only, partitions, start - 1, worker.log_spill.clone())?;
+                let store = ViewStore::new(
+                    schema,
+                    key,
+                    props.append_only,
+                    partitions,
+                    worker.last(),
+                    worker.log_spill.clone(),
+                )?;
                 worker.add_store(id, store.clone(), None);
                 Some(store)
             }
         };
+        let kept = engine.catalog.lock().get(id).is_some();
         let name = engine.catalog.lock().get(id).map_or_else(|| format!("subscription {id}"), |o| o.display_name());
         let context = JobContext {
             job: id,
@@ -407,14 +432,40 @@ impl Session {
             memory: worker.memory.clone(),
             hand_over: engine.config.hand_over,
             snapshot_every: None,
+            checkpoints: worker.durable.as_ref().filter(|_| kept).map(|d| d.checkpoints.clone() as Arc<dyn Snapshots>),
+            resume,
         };
         let reads = planned.reads.iter().map(|r| r.id).filter(|r| *r != id).collect();
         let tasks = build_job(planned.graph, context, worker.executor.as_ref())?;
         worker.start_job(name, tasks, start, reads, keeps)
     }
 
+    /// Makes a view or sink that cannot go on, with the error that says why.
+    fn stopped(&self, id: ObjectId, error: SpateError) -> Result<()> {
+        let worker = &self.engine.worker;
+        let object = self.engine.catalog.lock().get(id).cloned();
+        let object = object.ok_or_else(|| SpateError::internal("an object that was made is gone"))?;
+        tracing::error!("{} cannot go on: {error}", object.display());
+        if let Some(r) = &object.relation
+            && worker.store(id).is_none()
+        {
+            let spill = worker.log_spill.clone();
+            let store = ViewStore::new(r.schema.clone(), r.key.clone(), r.append_only, 1, worker.last(), spill)?;
+            worker.add_store(id, store, None);
+        }
+        worker.add_stopped(id, object.display_name(), object.relation.is_some().then_some(id), error);
+        Ok(())
+    }
+
     /// Waits until a new view or sink has caught up; takes it back if it fails or the user cancels.
     async fn finish_create(&mut self, id: ObjectId, started: Result<()>, bounded: bool) -> Result<()> {
+        if self.engine.restoring.lock().is_some() {
+            return match started {
+                Ok(()) => Ok(()),
+                // It was there before: it stays, stopped, and tells why.
+                Err(e) => self.stopped(id, e),
+            };
+        }
         let mut undo = Undo { session: Some((self.engine.clone(), id)) };
         started?;
         if bounded && !self.variables.background_ddl {
@@ -508,10 +559,10 @@ impl Drop for Undo {
 }
 
 /// Resumes ticks, also when a statement is cancelled in between.
-struct Resume(Option<Arc<super::Engine>>);
+pub(super) struct Resume(pub(super) Option<Arc<super::Engine>>);
 
 impl Resume {
-    fn disarm(mut self) {
+    pub(super) fn disarm(mut self) {
         self.0 = None;
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 use spate_engine::connector::{OnError, SinkWriter, SourceConnector};
 use spate_engine::env::{Clock, SystemClock, SystemStorage};
@@ -19,6 +20,7 @@ use spate_planner::catalog::Catalog;
 use super::Session;
 use crate::batch::Batch;
 use crate::coordinator::EpochTimes;
+use crate::durable::Durable;
 use crate::worker::Worker;
 
 /// How an embedded engine is set up.
@@ -44,6 +46,11 @@ pub struct EngineConfig {
     /// How long a subscription that has ended can be gone on with (`AS OF EPOCH`). More than zero needs
     /// somebody who calls [`Engine::sweep`].
     pub subscribe_retention: Duration,
+    /// Directory that data and running queries are kept in, to go on from when it is opened again; `None` keeps
+    /// them in memory.
+    pub data_dir: Option<PathBuf>,
+    /// Time between checkpoints, if there is a data directory and input.
+    pub checkpoint_interval: Duration,
 }
 
 /// Called with what a sink is given for an epoch, before the sink is. Must be quick.
@@ -92,6 +99,8 @@ impl Default for EngineConfig {
             hand_over: HandOver::WholeEpoch,
             sink_observer: None,
             subscribe_retention: Duration::ZERO,
+            data_dir: None,
+            checkpoint_interval: Duration::from_secs(1),
         }
     }
 }
@@ -115,6 +124,17 @@ pub struct Engine {
     retained: Mutex<VecDeque<(Duration, ViewReader)>>,
     /// Relative paths start here.
     pub(crate) base_dir: PathBuf,
+    /// The object that is being made again from the data directory.
+    pub(crate) restoring: Mutex<Option<Restoring>>,
+}
+
+/// What an object was that is being made again.
+#[derive(Debug, Clone)]
+pub(crate) struct Restoring {
+    pub(crate) id: ObjectId,
+    pub(crate) start: Epoch,
+    /// Columns that were inferred.
+    pub(crate) columns: Option<SchemaRef>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -146,6 +166,7 @@ impl Engine {
     pub fn open_with_clock(config: EngineConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
         let threads = config.threads.max(1);
         let pool = Arc::new(Pool::new(threads, clock.clone())?);
+        let durable = config.data_dir.as_deref().map(Durable::open).transpose()?;
         let worker = Worker::new(
             pool,
             clock.clone(),
@@ -154,12 +175,13 @@ impl Engine {
             config.exchange_limit,
             config.memory_limit,
             config.record_sources,
+            durable,
         );
         let base_dir = match &config.base_dir {
             Some(d) => d.clone(),
             None => std::env::current_dir()?,
         };
-        Ok(Arc::new(Self {
+        let engine = Arc::new(Self {
             batch: Batch::new(threads)?,
             worker,
             clock,
@@ -170,7 +192,10 @@ impl Engine {
             retained: Mutex::default(),
             base_dir,
             config,
-        }))
+            restoring: Mutex::default(),
+        });
+        super::restore::restore(&engine)?;
+        Ok(engine)
     }
 
     /// Bytes that the operators of all continuous queries keep between epochs. What views and tables
@@ -233,6 +258,14 @@ impl Engine {
     /// How long epochs took, from the tick that closed one until its results could be read.
     pub fn epoch_times(&self) -> EpochTimes {
         self.worker.epoch_times()
+    }
+
+    /// Waits until what was written up to `epoch` is on disk, if the engine keeps anything there.
+    pub(crate) async fn wait_recorded(&self, epoch: Epoch) -> Result<()> {
+        match self.worker.durable {
+            Some(_) => self.wait_until(|| Ok(self.worker.is_recorded(epoch).then_some(()))).await,
+            None => Ok(()),
+        }
     }
 
     /// Stops all jobs and threads.

@@ -6,6 +6,7 @@ mod dml;
 pub mod engine;
 mod explain;
 pub mod resolver;
+mod restore;
 mod select;
 mod show;
 mod subscribe;
@@ -235,7 +236,27 @@ impl Session {
         })
     }
 
+    /// Runs one statement on this thread.
+    pub(crate) async fn execute_here(&mut self, text: &str) -> Result<Outcome> {
+        let parsed = sql::parse_one(text)?;
+        self.run(parsed.statement, &parsed.text).await
+    }
+
     async fn run(&mut self, statement: Statement, text: &str) -> Result<Outcome> {
+        let before = self.written;
+        let defines = statement.defines();
+        let outcome = self.run_one(statement, text).await?;
+        if defines {
+            self.store_catalog()?;
+        }
+        if self.written > before && self.engine.restoring.lock().is_none() {
+            // Acknowledged once it cannot be lost.
+            self.engine.wait_recorded(self.written).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn run_one(&mut self, statement: Statement, text: &str) -> Result<Outcome> {
         let tag = statement.verb().to_owned();
         match statement {
             Statement::CreateTable(c) => self.create_table(c, text).await?,

@@ -237,8 +237,12 @@ impl State {
                     match engine.worker.job(job) {
                         Some(j) => match j.error {
                             Some(e) => Err(e),
-                            // All input has ended and all of it was delivered.
-                            None => Ok((j.ended && store.watermark() == WATERMARK_MAX).then_some(false)),
+                            // All input has ended and all of it was delivered. The last epoch may be
+                            // complete and yet to become visible.
+                            None => {
+                                let ended = j.ended && store.watermark() == WATERMARK_MAX;
+                                Ok((ended && store.complete() < next).then_some(false))
+                            }
                         },
                         None => Ok(None),
                     }

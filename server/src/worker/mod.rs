@@ -24,6 +24,8 @@ use spate_engine::types::{Epoch, Result, SpateError, SplitRange, Tick, Watermark
 use tokio::sync::watch;
 
 use crate::coordinator::{Action, Coordinator, EpochTimes, JobTracking, Now};
+use crate::durable::Durable;
+use crate::durable::checkpointer::Part;
 pub use logs::{Logs, RecordedRows};
 
 /// What the session sees of a job.
@@ -51,6 +53,7 @@ struct Job {
     caught_up: Epoch,
     reads: Vec<ObjectId>,
     keeps: Option<ObjectId>,
+    start: Epoch,
 }
 
 /// A store and, of a table that DML writes, its watermark.
@@ -68,6 +71,8 @@ pub struct Worker {
     pub(crate) memory: Arc<MemoryAccount>,
     /// What went wrong, for the system tables.
     pub logs: Logs,
+    /// What survives the process, if anything does.
+    pub(crate) durable: Option<Arc<Durable>>,
     coordinator: Mutex<Coordinator>,
     /// When the newest epochs were opened.
     opened: Mutex<BTreeMap<Epoch, i64>>,
@@ -103,6 +108,7 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     /// A worker on this executor.
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         executor: Arc<dyn Executor>,
         clock: Arc<dyn Clock>,
@@ -111,6 +117,7 @@ impl Worker {
         spill_limit: usize,
         memory_limit: usize,
         record_sources: bool,
+        durable: Option<Arc<Durable>>,
     ) -> Arc<Self> {
         let (changes, _) = watch::channel(0);
         let worker = Arc::new(Self {
@@ -121,6 +128,7 @@ impl Worker {
             log_spill: Spill::new(spill_limit, storage),
             memory: MemoryAccount::new(memory_limit),
             logs: Logs::new(record_sources),
+            durable,
             coordinator: Mutex::new(Coordinator::new(interval)),
             opened: Mutex::default(),
             jobs: Mutex::default(),
@@ -148,10 +156,21 @@ impl Worker {
             for a in actions {
                 match a {
                     Action::Tick(tick) => self.tick(tick),
-                    Action::Record(epoch) => self.board.set_recorded(epoch),
+                    Action::Record(epoch) => match &self.durable {
+                        Some(d) => d.record(epoch),
+                        None => self.board.set_recorded(epoch),
+                    },
+                    Action::Checkpoint(tick) => {
+                        if let Some(d) = &self.durable {
+                            d.checkpoints.begin(tick);
+                        }
+                    }
                     Action::Visible(epoch) => {
                         for (store, _) in self.stores.lock().values() {
                             store.set_visible(epoch);
+                        }
+                        if let Some(d) = &self.durable {
+                            d.replayed(epoch);
                         }
                         visible = true;
                     }
@@ -176,15 +195,16 @@ impl Worker {
 
     /// Closes an epoch: tables first, then everyone who waits for ticks.
     fn tick(&self, tick: Tick) {
-        for (store, table) in self.stores.lock().values() {
-            if let Some(t) = table {
-                let mut marks = t.watermark.lock();
-                marks.0 = marks.1;
-                if let Err(e) = store.close(tick, marks.0) {
-                    // Closing fails only when spilling does; the table's readers stop with it.
-                    tracing::error!("cannot close epoch {} of a table: {e}", tick.epoch);
-                }
+        for (id, (store, table)) in self.stores.lock().iter() {
+            if let Some(t) = table
+                && let Err(e) = self.close_table(*id, store, t, tick)
+            {
+                // Closing fails only when spilling does; the table's readers stop with it.
+                tracing::error!("cannot close epoch {} of a table: {e}", tick.epoch);
             }
+        }
+        if let Some(d) = &self.durable {
+            d.ticked(tick);
         }
         let mut opened = self.opened.lock();
         opened.insert(tick.epoch, tick.opened_us);
@@ -195,6 +215,83 @@ impl Worker {
         self.board.post(tick);
     }
 
+    fn close_table(&self, id: ObjectId, store: &ViewStore, table: &TableClose, tick: Tick) -> Result<()> {
+        let mut marks = table.watermark.lock();
+        let Some(d) = &self.durable else {
+            marks.0 = marks.1;
+            return store.close(tick, marks.0, None).map(drop);
+        };
+        if let Some(again) = d.written(id, tick.epoch) {
+            marks.1 = again.watermark;
+            again.deltas.into_iter().try_for_each(|delta| store.write(delta))?;
+        }
+        marks.0 = marks.1;
+        let (deltas, segment) = store.close(tick, marks.0, d.checkpoints.wants(id, tick.epoch))?;
+        d.wrote(id, tick, marks.0, deltas);
+        if let Some(segment) = segment {
+            d.checkpoints.add_table(id, tick.epoch, segment, marks.0);
+        }
+        Ok(())
+    }
+
+    /// Goes on where a durable engine stopped. Before anything else, with ticks held back.
+    pub(crate) fn resume_from(self: &Arc<Self>, checkpoint_every: Duration) -> Result<()> {
+        let Some(d) = &self.durable else { return Ok(()) };
+        let (last, replay) = (d.checkpoint_tick(), d.ticks());
+        self.coordinator.lock().resume_from(last, replay, checkpoint_every);
+        if let Some(tick) = last {
+            // The epochs that follow join on to it.
+            self.board.post(tick);
+        }
+        self.board.set_recorded(d.last_found());
+        let worker = Arc::downgrade(self);
+        d.checkpoints.start(Box::new(move |_| {
+            if let Some(w) = worker.upgrade() {
+                w.coordinator.lock().checkpointed();
+                w.changed();
+            }
+        }))?;
+        let worker = Arc::downgrade(self);
+        d.start(Box::new(move |epoch| {
+            if let Some(w) = worker.upgrade() {
+                w.board.set_recorded(epoch);
+                w.drive(|c, now| c.recorded(epoch, now));
+                w.changed();
+            }
+        }))
+    }
+
+    /// Ticks with a checkpoint while ticks are held back. Gives its epoch.
+    pub(crate) fn checkpoint_now(&self) -> Epoch {
+        let mut epoch = 0;
+        self.drive(|c, now| {
+            let actions = c.checkpoint_now(now);
+            epoch = c.last();
+            actions
+        });
+        epoch
+    }
+
+    /// Whether epochs are still being repeated.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.coordinator.lock().is_replaying()
+    }
+
+    /// Whether a checkpoint is being taken.
+    pub(crate) fn checkpoint_runs(&self) -> bool {
+        self.coordinator.lock().checkpoint_runs()
+    }
+
+    /// Whether the records of all epochs up to this one are durable.
+    pub(crate) fn is_recorded(&self, epoch: Epoch) -> bool {
+        self.board.recorded() >= epoch
+    }
+
+    /// How long epochs took.
+    pub fn epoch_times(&self) -> EpochTimes {
+        self.coordinator.lock().times().clone()
+    }
+
     /// What `now()` is in an epoch, if it is not long gone.
     pub fn opened_us(&self, epoch: Epoch) -> Option<i64> {
         self.opened.lock().get(&epoch).copied()
@@ -203,11 +300,6 @@ impl Worker {
     /// Newest epoch that readers may see.
     pub fn visible(&self) -> Epoch {
         self.coordinator.lock().visible()
-    }
-
-    /// How long epochs took.
-    pub fn epoch_times(&self) -> EpochTimes {
-        self.coordinator.lock().times().clone()
     }
 
     /// Sees every change of visible epochs and job states.
@@ -265,12 +357,18 @@ impl Worker {
 
     /// Registers a store; `table` if DML writes it.
     pub fn add_store(&self, id: ObjectId, store: Arc<ViewStore>, table: Option<Arc<TableClose>>) {
+        if let (Some(d), Some(_)) = (&self.durable, &table) {
+            d.checkpoints.join(id, [Part::Table(id)]);
+        }
         self.stores.lock().insert(id, (store, table));
     }
 
     /// Forgets a store.
     pub fn remove_store(&self, id: ObjectId) {
-        self.stores.lock().remove(&id);
+        let gone = self.stores.lock().remove(&id);
+        if let (Some(d), Some((_, Some(_)))) = (&self.durable, gone) {
+            d.checkpoints.leave(id);
+        }
     }
 
     /// The store of a table or view.
@@ -299,15 +397,19 @@ impl Worker {
         let waiting = tasks.inputs().into_iter().collect();
         let unfinished = tasks.terminals().into_iter().collect();
         let status = JobStatus { id, name, error: None, ready: None, ended: false };
-        let job = Job { status, tasks: None, metrics: Vec::new(), waiting, unfinished, caught_up: 0, reads, keeps };
+        let job =
+            Job { status, tasks: None, metrics: Vec::new(), waiting, unfinished, caught_up: 0, reads, keeps, start };
         self.jobs.lock().insert(id, job);
         self.coordinator.lock().add_job(id, JobTracking { start, ticked, terminals });
+        if let Some(d) = self.durable.as_ref().filter(|_| tasks.has_checkpoints()) {
+            d.checkpoints.join(id, tasks.tasks().map(|(task, _)| task.into()));
+        }
         let started = tasks.start(self.executor.as_ref());
         let metrics = tasks.metrics();
         if let Err(e) = started {
             tasks.stop(self.executor.as_ref());
             self.jobs.lock().remove(&id);
-            self.drive(|c, now| c.remove_job(id, now));
+            self.drop_job(id);
             return Err(e);
         }
         let mut stillborn = None;
@@ -325,20 +427,50 @@ impl Worker {
         Ok(())
     }
 
+    /// A job that could not be started again.
+    pub(crate) fn add_stopped(&self, id: u64, name: String, keeps: Option<ObjectId>, error: SpateError) {
+        let status = JobStatus { id, name, error: Some(error), ready: None, ended: false };
+        let job = Job {
+            status,
+            tasks: None,
+            metrics: Vec::new(),
+            waiting: BTreeSet::new(),
+            unfinished: BTreeSet::new(),
+            caught_up: 0,
+            reads: Vec::new(),
+            keeps,
+            start: 0,
+        };
+        self.jobs.lock().insert(id, job);
+    }
+
     /// Stops a job's tasks and forgets it. Not to be called from a task.
     pub fn stop_job(&self, id: u64) {
         let job = self.jobs.lock().remove(&id);
         if let Some(mut tasks) = job.and_then(|j| j.tasks) {
             tasks.stop(self.executor.as_ref());
         }
-        self.drive(|c, now| c.remove_job(id, now));
+        self.drop_job(id);
         self.logs.forget_job(id);
         self.changed();
+    }
+
+    /// Neither epochs nor checkpoints wait for a job any more.
+    fn drop_job(&self, id: u64) {
+        if let Some(d) = &self.durable {
+            d.checkpoints.leave(id);
+        }
+        self.drive(|c, now| c.remove_job(id, now));
     }
 
     /// Status of a job.
     pub fn job(&self, id: u64) -> Option<JobStatus> {
         self.jobs.lock().get(&id).map(|j| j.status.clone())
+    }
+
+    /// The first epoch of a job.
+    pub(crate) fn job_start(&self, id: u64) -> Option<Epoch> {
+        self.jobs.lock().get(&id).map(|j| j.start)
     }
 
     /// Gives a job the new name of its view or sink.
@@ -409,7 +541,7 @@ impl Worker {
             if let Some(mut t) = tasks {
                 t.stop(self.executor.as_ref());
             }
-            self.drive(|c, now| c.remove_job(id, now));
+            self.drop_job(id);
         }
         self.changed();
     }
@@ -417,6 +549,10 @@ impl Worker {
     /// Stops everything.
     pub fn shutdown(&self) {
         let _one = self.closing.lock();
+        if let Some(d) = &self.durable {
+            // First: that its jobs end now must not come into a checkpoint.
+            d.close();
+        }
         let ids: Vec<u64> = self.jobs.lock().keys().copied().collect();
         for id in ids {
             self.stop_job(id);
@@ -465,8 +601,15 @@ impl Events for Worker {
         self.drive(|c, t| c.want(now, t));
     }
 
-    fn closed(&self, task: TaskId, leaf: usize, tick: Tick, _: &[SplitRange]) {
+    fn closed(&self, task: TaskId, leaf: usize, tick: Tick, ranges: &[SplitRange]) {
+        if let Some(d) = &self.durable {
+            d.closed(task, leaf, tick, ranges);
+        }
         self.drive(|c, now| c.closed(task, leaf, tick.epoch, now));
+    }
+
+    fn replay(&self, task: TaskId, leaf: usize, epoch: Epoch) -> Option<Arc<[SplitRange]>> {
+        self.durable.as_ref()?.ranges(task, leaf, epoch)
     }
 
     fn due(&self, task: TaskId, _: Epoch, at_us: Option<i64>) {

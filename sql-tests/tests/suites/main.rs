@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
 mod differential;
+mod durable;
 mod fault;
 mod idle;
 mod nexmark;

@@ -33,8 +33,8 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
 
-    /// Keep data and running queries in this directory
-    #[arg(short, long, value_name = "DIR", hide = true)]
+    /// Keep data and running queries in this directory, and go on with what is in it
+    #[arg(short, long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
     /// Be a client of the server at this address, such as grpc://127.0.0.1:50051
@@ -113,6 +113,14 @@ pub struct ServerArgs {
     /// Address of HTTP; port 0 takes a free one [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "SPATE_HTTP")]
     pub http: Option<String>,
+
+    /// Directory to keep data and running queries in, and to go on from [default: in memory]
+    #[arg(short, long, value_name = "DIR", env = "SPATE_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Time between checkpoints while there is input, in milliseconds [default: 1000]
+    #[arg(long, value_name = "MS", env = "SPATE_CHECKPOINT_INTERVAL", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
+    pub checkpoint_interval: Option<u32>,
 
     /// Configuration file, in TOML
     #[arg(long, value_name = "FILE", env = "SPATE_CONFIG")]

@@ -38,7 +38,8 @@ impl Backend {
                 Ok(Self::Server { client, cancel: CancelHandle::default() })
             }
             None => {
-                let engine = Engine::open(args.engine.over(EngineConfig::default()))?;
+                let config = EngineConfig { data_dir: args.data_dir.clone(), ..EngineConfig::default() };
+                let engine = Engine::open(args.engine.over(config))?;
                 let session = Box::new(engine.session());
                 Ok(Self::Embedded { engine, session })
             }

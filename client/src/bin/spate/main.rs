@@ -77,10 +77,6 @@ fn report(error: &SpateError) {
 
 /// Scripts from `-c`, `-f` or standard input, or else the prompt.
 fn run(args: &Args, inputs: Vec<Input>) -> u8 {
-    if args.data_dir.is_some() {
-        report(&SpateError::unsupported("-d needs durable state, not in this version"));
-        return USAGE;
-    }
     if args.url.is_some() && (args.engine.threads.is_some() || args.engine.epoch_interval.is_some()) {
         report(
             &SpateError::invalid("--threads and --epoch-interval are settings of an embedded engine, not of a client")

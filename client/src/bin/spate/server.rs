@@ -41,6 +41,13 @@ fn settings(args: &ServerArgs) -> Result<(EngineConfig, ServerConfig)> {
         }
         engine.epoch_interval = Duration::from_millis(ms.into());
     }
+    engine.data_dir = args.data_dir.clone().or(file.data_dir);
+    if let Some(ms) = args.checkpoint_interval.or(file.checkpoint_interval) {
+        if ms == 0 {
+            return Err(SpateError::invalid("checkpoint_interval must be at least 1 ms"));
+        }
+        engine.checkpoint_interval = Duration::from_millis(ms.into());
+    }
     if let Some(bytes) = args.memory_limit.or(file.memory_limit) {
         engine.memory_limit = usize::try_from(bytes).unwrap_or(usize::MAX);
     }

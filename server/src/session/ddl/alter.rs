@@ -170,7 +170,7 @@ impl Session {
         };
         let writer = engine.writer(id);
         let _writer = writer.lock().await;
-        self.quiesce().await?;
+        self.quiesce_at_checkpoint().await?;
         let resume = super::Resume(Some(engine.clone()));
         let store = engine.worker.store(id).ok_or_else(|| SpateError::internal("a table without a store"))?;
         if let Some(name) = engine.worker.catching_up(id) {
@@ -184,6 +184,7 @@ impl Session {
         store.alter(relation.schema.clone(), relation.key.clone(), &columns.from, &convert)?;
         let new = engine.catalog.lock().replace(new)?;
         self.indexes_follow(&new, Some(&columns.from))?;
+        self.store_altered(id).await?;
         drop(resume);
         Ok(())
     }

@@ -37,11 +37,14 @@ impl Session {
         if room.is_kept() {
             return Ok(());
         }
+        let restoring = engine.restoring.lock().clone();
         let mut details = TableDetails::from_statement(&create);
         let declared: Option<SchemaRef> = (!create.columns.is_empty()).then(|| {
             let fields = create.columns.iter().map(|c| Field::new(&c.name, c.data_type.clone(), c.nullable));
             Arc::new(Schema::new(fields.collect::<Vec<_>>())) as SchemaRef
         });
+        // What was inferred once stays so.
+        let declared = declared.or_else(|| restoring.as_ref().and_then(|r| r.columns.clone()));
         let label = create.name.to_string();
         if let Some(schema) = &declared {
             check_generated(&label, &details, schema)?;
@@ -161,9 +164,15 @@ impl Session {
         let append_only = relation.append_only && relation.key.is_none();
         let start = engine.worker.last();
         let spill = engine.worker.log_spill.clone();
-        let store = ViewStore::new(relation.schema, relation.key, append_only, 1, start, spill);
-        let close = TableClose { watermark: parking_lot::Mutex::new((WATERMARK_MIN, WATERMARK_MIN)) };
-        let made = store.map(|s| engine.worker.add_store(id, s, Some(Arc::new(close))));
+        let made = ViewStore::new(relation.schema, relation.key, append_only, 1, start, spill).and_then(|store| {
+            let restoring = engine.restoring.lock().clone();
+            let before = restoring.map(|r| engine.refill(&r, &store)).transpose()?.flatten();
+            let mark = before.unwrap_or(WATERMARK_MIN);
+            let close = TableClose { watermark: parking_lot::Mutex::new((mark, mark)) };
+            engine.worker.add_store(id, store, Some(Arc::new(close)));
+            // Nothing that is written to it is acknowledged before.
+            self.store_catalog()
+        });
         engine.worker.resume();
         made
     }
