@@ -1,0 +1,59 @@
+//! What the engine takes from the world outside: time and durable
+//! files. A simulation puts its own in.
+#![allow(clippy::disallowed_methods)]
+
+mod object_dir;
+mod testing;
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+pub use object_dir::ObjectDir;
+pub use testing::SystemClock;
+
+/// A source of time.
+pub trait Clock: Send + Sync {
+    /// Wall-clock time in microseconds since 1970-01-01 UTC. May jump.
+    fn now_us(&self) -> i64;
+
+    /// Time since some fixed moment; never goes back.
+    fn monotonic(&self) -> Duration;
+}
+
+/// Lets time pass between attempts.
+pub trait Sleep: Send + Sync {
+    /// Done once `time` has passed.
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// Blocks the thread: for threads that do nothing but move snapshots.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BlockingSleep;
+
+impl Sleep for BlockingSleep {
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(async move { std::thread::sleep(time) })
+    }
+}
+
+/// Makes durable which names a directory holds.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    std::fs::File::open(dir)?.sync_all()
+}
+
+/// Makes a directory and those above it, durably.
+pub fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_dir(parent)?;
+    match std::fs::create_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    sync_dir(parent)
+}

@@ -1,0 +1,9 @@
+//! The storage beneath durable state: snapshots as objects, manifests, epoch records, the meta
+//! store.
+
+pub mod checkpoint;
+pub mod env;
+pub mod meta;
+pub mod state;
+pub mod task;
+pub mod types;

@@ -1,0 +1,3 @@
+//! Names of tasks.
+
+pub mod events;
