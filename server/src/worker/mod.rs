@@ -369,6 +369,8 @@ impl Worker {
         if let (Some(d), Some((_, Some(_)))) = (&self.durable, gone) {
             d.checkpoints.leave(id);
         }
+        // Whoever follows it waits for what will not come.
+        self.changed();
     }
 
     /// The store of a table or view.
