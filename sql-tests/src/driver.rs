@@ -52,11 +52,7 @@ impl Driver {
             record_sources: true,
             ..EngineConfig::default()
         };
-        let engine = Engine::open(config)?;
-        let session = engine.session();
-        let mut driver = Self { engine, session, history: Vec::new(), owns: true };
-        driver.run(&format!("SET parallelism = {parallelism}")).await?;
-        Ok(driver)
+        Self::over(config, parallelism).await
     }
 
     /// An engine over a data directory, which goes on with what is in it. `checkpoint`: time between checkpoints.
@@ -68,6 +64,10 @@ impl Driver {
             checkpoint_interval: checkpoint,
             ..EngineConfig::default()
         };
+        Self::over(config, parallelism).await
+    }
+
+    async fn over(config: EngineConfig, parallelism: usize) -> Result<Self> {
         let engine = Engine::open(config)?;
         let session = engine.session();
         let mut driver = Self { engine, session, history: Vec::new(), owns: true };

@@ -96,20 +96,25 @@ impl Connection for EmbeddedConnection {
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer> {
-        let mut result = match self.session.execute(sql).await? {
-            Outcome::Done(tag) => return Ok(Answer::Done(count_of(&tag))),
-            Outcome::Rows(result) => result,
-        };
-        if result.endless {
-            return Err(SpateError::unsupported("a statement that never ends cannot run in a test file")
-                .with_hint("read the view with SELECT after FLUSH"));
-        }
-        let mut rows = Vec::new();
-        while let Some(batch) = result.stream.next().await {
-            cells(&batch?, &mut rows)?;
-        }
-        Ok(Answer::Rows { types: types(&result.schema), rows })
+        answer(self.session.execute(sql).await?).await
     }
+}
+
+/// What a statement gave, read to its end.
+pub(super) async fn answer(outcome: Outcome) -> Result<Answer> {
+    let mut result = match outcome {
+        Outcome::Done(tag) => return Ok(Answer::Done(count_of(&tag))),
+        Outcome::Rows(result) => result,
+    };
+    if result.endless {
+        return Err(SpateError::unsupported("a statement that never ends cannot run in a test file")
+            .with_hint("read the view with SELECT after FLUSH"));
+    }
+    let mut rows = Vec::new();
+    while let Some(batch) = result.stream.next().await {
+        cells(&batch?, &mut rows)?;
+    }
+    Ok(Answer::Rows { types: types(&result.schema), rows })
 }
 
 /// The number in a command tag: 3 in `INSERT 0 3`, 0 in `CREATE TABLE`.
@@ -117,7 +122,7 @@ pub(super) fn count_of(tag: &str) -> u64 {
     tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-pub(super) fn types(schema: &SchemaRef) -> Vec<DefaultColumnType> {
+fn types(schema: &SchemaRef) -> Vec<DefaultColumnType> {
     schema
         .fields()
         .iter()
@@ -131,7 +136,7 @@ pub(super) fn types(schema: &SchemaRef) -> Vec<DefaultColumnType> {
 }
 
 /// Appends the batch's rows in the notation of test files.
-pub(super) fn cells(batch: &RecordBatch, rows: &mut Vec<Vec<String>>) -> Result<()> {
+fn cells(batch: &RecordBatch, rows: &mut Vec<Vec<String>>) -> Result<()> {
     let columns = Column::all(batch)?;
     rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(|column| cell(column.text(row))).collect()));
     Ok(())

@@ -5,14 +5,13 @@ use std::ops::Range;
 
 use arrow::array::AsArray;
 use async_trait::async_trait;
-use futures::StreamExt;
 use spate_engine::types::{Result, SpateError};
 use spate_planner::catalog::RESERVED_SCHEMAS;
 use spate_planner::sql::quote;
-use spate_server::{CancelHandle, Outcome, Session};
+use spate_server::{CancelHandle, Session};
 use tokio::sync::OnceCell;
 
-use super::driver::{cells, count_of, types};
+use super::driver::answer;
 use super::{Answer, Connection, Database};
 use crate::protocol::Client;
 use crate::remote;
@@ -110,18 +109,6 @@ impl Connection for RemoteConnection {
     }
 
     async fn run(&mut self, sql: &str) -> Result<Answer> {
-        let mut result = match remote::execute(&self.client, &CancelHandle::default(), sql).await? {
-            Outcome::Done(tag) => return Ok(Answer::Done(count_of(&tag))),
-            Outcome::Rows(result) => result,
-        };
-        if result.endless {
-            return Err(SpateError::unsupported("a statement that never ends cannot run in a test file")
-                .with_hint("read the view with SELECT after FLUSH"));
-        }
-        let mut rows = Vec::new();
-        while let Some(batch) = result.stream.next().await {
-            cells(&batch?, &mut rows)?;
-        }
-        Ok(Answer::Rows { types: types(&result.schema), rows })
+        answer(remote::execute(&self.client, &CancelHandle::default(), sql).await?).await
     }
 }

@@ -16,6 +16,7 @@ use super::SinkWriter;
 use super::format::Encoding;
 use super::lines::io_error;
 use super::sink::{Flatten, TextFormat};
+use crate::env::sync_dir;
 use crate::types::{Delta, Epoch, ErrorKind, Result, SpateError};
 
 /// Name of the index.
@@ -58,7 +59,7 @@ impl FileSink {
         }
         index.set_len(whole as u64).map_err(|e| fail(&e))?;
         index.seek(SeekFrom::End(0)).map_err(|e| fail(&e))?;
-        sync_dir(&dir)?;
+        synced(&dir)?;
         Ok(Self { dir, encoding, text, flatten, index, last })
     }
 
@@ -105,12 +106,11 @@ pub(super) fn publish(temp: tempfile::NamedTempFile, target: &Path) -> Result<()
             .map_err(|e| io_error("cannot write", target, &e))?;
     }
     temp.persist(target).map_err(|e| io_error("cannot rename to", target, &e.error))?;
-    sync_dir(target.parent().unwrap_or(Path::new(".")))
+    synced(target.parent().unwrap_or(Path::new(".")))
 }
 
-fn sync_dir(dir: &Path) -> Result<()> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| io_error("cannot sync", dir, &e))
+fn synced(dir: &Path) -> Result<()> {
+    sync_dir(dir).map_err(|e| io_error("cannot sync", dir, &e))
 }
 
 impl SinkWriter for FileSink {

@@ -1,11 +1,17 @@
 //! Files that are whole or not there, whatever happens: the local disk as a store of objects.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// What files are called until they are whole.
 const PARTIAL: &str = ".partial";
+
+/// Makes the names of the files in a directory survive: that of a new file, or a removal.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir)?.sync_all()
+}
 
 /// A directory of files that are written once.
 #[derive(Debug)]
@@ -40,8 +46,7 @@ impl DurableDir {
             file.write_all(bytes)?;
             file.sync_all()?;
             fs::rename(&partial, self.path.join(name))?;
-            // The name must survive too.
-            File::open(&self.path)?.sync_all()
+            sync_dir(&self.path)
         })();
         if written.is_err() {
             let _ = fs::remove_file(&partial);
@@ -49,9 +54,17 @@ impl DurableDir {
         written
     }
 
-    /// Reads a file.
-    pub fn get(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+    /// Reads `bytes` bytes of a file, from byte `at` on. That there are fewer is an error.
+    pub fn get(&self, name: &str, at: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut file = File::open(self.path.join(name))?;
+        let there = file.metadata()?.len().saturating_sub(at);
+        if (bytes as u64) > there {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.seek(SeekFrom::Start(at))?;
+        let mut out = vec![0; bytes];
+        file.read_exact(&mut out)?;
+        Ok(out)
     }
 
     /// Names of all files.
@@ -83,8 +96,12 @@ mod tests {
         fs::write(dir.path().join(format!("y{PARTIAL}")), b"half").unwrap();
         let dir = DurableDir::open(root.path().join("a/b")).unwrap();
         assert_eq!(dir.list().unwrap(), ["x"]);
-        assert_eq!(dir.get("x").unwrap(), b"22");
-        assert_eq!(dir.get("y").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(dir.get("x", 0, 2).unwrap(), b"22");
+        assert_eq!(dir.get("x", 1, 1).unwrap(), b"2");
+        for (at, bytes) in [(0, 3), (3, 1), (u64::MAX, 1), (0, usize::MAX)] {
+            assert_eq!(dir.get("x", at, bytes).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+        assert_eq!(dir.get("y", 0, 0).unwrap_err().kind(), io::ErrorKind::NotFound);
         dir.delete("x").unwrap();
         dir.delete("x").unwrap();
         assert!(dir.list().unwrap().is_empty());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
-pub use dir::DurableDir;
+pub use dir::{DurableDir, sync_dir};
 pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
 /// The text of a file that a user names (settings, not data: data comes through connectors).

@@ -181,6 +181,7 @@ mod tests {
         target.trim(3);
         assert_eq!(target.kept(), 1);
     }
+
     #[test]
     fn what_may_come_and_go_is_netted() {
         for (keyed, epochs) in [(false, vec![vec![1, 1]]), (true, vec![vec![1], vec![1]])] {

@@ -9,7 +9,7 @@ use crate::connector::DeadLetter;
 use crate::types::{Epoch, SpateError, SplitRange, Tick, Watermark};
 
 /// Names one task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct TaskId {
     /// Job that it belongs to.
     pub job: u64,

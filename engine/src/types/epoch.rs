@@ -16,7 +16,7 @@ pub const WATERMARK_MIN: Watermark = i64::MIN;
 pub const WATERMARK_MAX: Watermark = i64::MAX;
 
 /// What the coordinator says to close an epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Tick {
     /// Rises with every restore from a backup.
     pub incarnation: u32,

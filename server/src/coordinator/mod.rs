@@ -253,7 +253,6 @@ impl Coordinator {
     /// Ticks with a checkpoint, although ticks are held back: for whoever does that. Nothing may be in flight,
     /// and no checkpoint may run.
     pub fn checkpoint_now(&mut self, now: Now) -> Vec<Action> {
-        self.last_checkpoint = Duration::ZERO;
         self.tick(now, true)
     }
 

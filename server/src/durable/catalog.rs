@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
-use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
@@ -70,27 +69,35 @@ fn object_key(id: ObjectId) -> String {
     format!("{OBJECTS}{id:020}")
 }
 
+fn schemas(meta: &Meta) -> Result<Vec<String>> {
+    let names = meta.names(SCHEMAS)?;
+    Ok(names.into_iter().filter_map(|n| n.strip_prefix(SCHEMAS).map(str::to_owned)).collect())
+}
+
+/// All objects, by their ids.
+fn objects(meta: &Meta) -> Result<Vec<StoredObject>> {
+    let parsed = |(name, bytes): (String, Vec<u8>)| {
+        serde_json::from_slice(&bytes)
+            .map_err(|e| SpateError::internal(format!("the catalog entry {name} is damaged: {e}")))
+    };
+    meta.scan(OBJECTS)?.into_iter().map(parsed).collect()
+}
+
 /// Reads the catalog.
 pub fn load(meta: &Meta) -> Result<StoredCatalog> {
-    let schemas = meta.scan(SCHEMAS)?.into_iter().filter_map(|(n, _)| n.strip_prefix(SCHEMAS).map(str::to_owned));
-    let mut objects: Vec<StoredObject> = Vec::new();
-    for (name, bytes) in meta.scan(OBJECTS)? {
-        let o = serde_json::from_slice(&bytes)
-            .map_err(|e| SpateError::internal(format!("the catalog entry {name} is damaged: {e}")))?;
-        objects.push(o);
-    }
+    let mut objects = objects(meta)?;
+    let known: BTreeSet<ObjectId> = objects.iter().map(|o| o.id).collect();
     // An object may have come to need one that was made later.
     let mut ordered = Vec::with_capacity(objects.len());
     let mut made: BTreeSet<ObjectId> = BTreeSet::new();
     while !objects.is_empty() {
-        let known: BTreeSet<ObjectId> = objects.iter().map(|o| o.id).collect();
         let ready = |o: &StoredObject| o.depends_on.iter().all(|d| made.contains(d) || !known.contains(d));
         let at = objects.iter().position(ready).ok_or_else(|| SpateError::internal("the catalog goes in a circle"))?;
         let next = objects.remove(at);
         made.insert(next.id);
         ordered.push(next);
     }
-    Ok(StoredCatalog { schemas: schemas.collect(), objects: ordered })
+    Ok(StoredCatalog { schemas: schemas(meta)?, objects: ordered })
 }
 
 fn stored(object: &Object, made: MadeWith) -> Result<StoredObject> {
@@ -116,26 +123,25 @@ fn stored(object: &Object, made: MadeWith) -> Result<StoredObject> {
 
 /// What makes what is stored what the catalog is. `made` tells of objects that are new.
 pub fn changes(meta: &Meta, catalog: &Catalog, made: &dyn Fn(ObjectId) -> MadeWith) -> Result<Batch> {
-    let before = load(meta)?;
-    let known: BTreeMap<ObjectId, &StoredObject> = before.objects.iter().map(|o| (o.id, o)).collect();
+    let known: BTreeMap<ObjectId, StoredObject> = objects(meta)?.into_iter().map(|o| (o.id, o)).collect();
     let mut batch = Batch::default();
     let mut there = BTreeSet::new();
-    let objects: Vec<&Arc<Object>> = catalog.in_creation_order().collect();
-    for object in objects {
+    for object in catalog.in_creation_order() {
         there.insert(object.id);
         let made = match known.get(&object.id) {
             Some(o) => MadeWith { search_path: o.search_path.clone(), parallelism: o.parallelism, start: o.start },
             None => made(object.id),
         };
         let entry = stored(object, made)?;
-        if known.get(&object.id) != Some(&&entry) {
+        if known.get(&object.id) != Some(&entry) {
             let bytes = serde_json::to_vec(&entry).map_err(|e| SpateError::internal(format!("an object: {e}")))?;
             batch.puts.push((object_key(object.id), bytes));
         }
     }
     batch.deletes.extend(known.keys().filter(|id| !there.contains(id)).map(|id| object_key(*id)));
     let schemas: BTreeSet<&str> = catalog.schemas().filter(|s| !RESERVED_SCHEMAS.contains(s)).collect();
-    let old: BTreeSet<&str> = before.schemas.iter().map(String::as_str).collect();
+    let before = self::schemas(meta)?;
+    let old: BTreeSet<&str> = before.iter().map(String::as_str).collect();
     batch.puts.extend(schemas.difference(&old).map(|s| (format!("{SCHEMAS}{s}"), Vec::new())));
     batch.deletes.extend(old.difference(&schemas).map(|s| format!("{SCHEMAS}{s}")));
     Ok(batch)

@@ -23,7 +23,6 @@ use spate_engine::task::driver::TaskSnapshot;
 use spate_engine::types::{Epoch, Result, SpateError, Tick, Watermark};
 
 use super::meta::{Batch, Meta};
-use super::record::StoredTick;
 use super::snapshot;
 
 /// Name of the manifest.
@@ -38,15 +37,15 @@ const RETRY: Duration = Duration::from_millis(500);
 /// What has snapshots of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Part {
-    /// A task: job, fragment, index.
-    Task(u64, u32, u32),
+    /// A task.
+    Task(TaskId),
     /// A table that DML writes.
     Table(ObjectId),
 }
 
 impl From<TaskId> for Part {
     fn from(t: TaskId) -> Self {
-        Self::Task(t.job, t.fragment, t.index)
+        Self::Task(t)
     }
 }
 
@@ -79,22 +78,15 @@ struct Packed {
 /// What a checkpoint consists of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Manifest {
-    tick: StoredTick,
+    tick: Tick,
     /// Chains, oldest snapshot first.
     parts: Vec<(Part, Vec<Stored>)>,
-    /// Watermarks of tables.
-    tables: Vec<(ObjectId, Watermark)>,
 }
 
 impl Manifest {
     /// The tick at whose end it is.
     pub fn tick(&self) -> Tick {
-        self.tick.into()
-    }
-
-    /// Watermark of a table.
-    pub fn watermark(&self, table: ObjectId) -> Option<Watermark> {
-        self.tables.iter().find(|t| t.0 == table).map(|t| t.1)
+        self.tick
     }
 
     /// Everything that belongs to a job or table: which parts, and the files of each.
@@ -108,7 +100,6 @@ impl Manifest {
 struct Running {
     tick: Tick,
     waiting: BTreeSet<Part>,
-    tables: Vec<(ObjectId, Watermark)>,
     caught_up: bool,
 }
 
@@ -211,9 +202,8 @@ impl Checkpointer {
     pub fn chain(&self, part: Part) -> Result<Vec<TaskSnapshot>> {
         let chain = self.inner.lock().chains.get(&part).cloned().unwrap_or_default();
         let read = |s: &Stored| {
-            let file = self.dir.get(&s.file)?;
-            let bytes = s.at.checked_add(s.bytes).and_then(|end| file.get(s.at..end));
-            snapshot::decode(&s.file, bytes.unwrap_or_default())
+            let bytes = self.dir.get(&s.file, s.at as u64, s.bytes)?;
+            snapshot::decode(&s.file, &bytes)
         };
         chain.iter().map(read).collect()
     }
@@ -242,7 +232,7 @@ impl Checkpointer {
     pub fn begin(&self, tick: Tick) {
         let mut inner = self.inner.lock();
         let waiting = inner.members.values().flatten().copied().collect();
-        inner.running = Some(Running { tick, waiting, tables: Vec::new(), caught_up: true });
+        inner.running = Some(Running { tick, waiting, caught_up: true });
         drop(inner);
         let _ = self.work.send(Work::Look);
     }
@@ -268,9 +258,6 @@ impl Checkpointer {
         let full = segment.full;
         let snapshot =
             TaskSnapshot { epoch, full, tables: vec![vec![segment]], leaves: vec![], caught_up: true, watermark };
-        if let Some(r) = &mut self.inner.lock().running {
-            r.tables.push((table, watermark));
-        }
         let _ = self.work.send(Work::Part(Part::Table(table), snapshot));
     }
 
@@ -342,7 +329,7 @@ impl Checkpointer {
         let epoch = running.tick.epoch;
         if running.caught_up {
             let parts: Vec<(Part, Vec<Stored>)> = inner.chains.iter().map(|(p, c)| (*p, c.clone())).collect();
-            let manifest = Manifest { tick: running.tick.into(), parts, tables: running.tables };
+            let manifest = Manifest { tick: running.tick, parts };
             let along = std::mem::take(&mut inner.along);
             drop(inner);
             self.commit_surely(&manifest, &along);
@@ -373,7 +360,7 @@ impl Checkpointer {
         let epoch = manifest.tick().epoch;
         let bytes = serde_json::to_vec(manifest).map_err(|e| SpateError::internal(format!("a manifest: {e}")))?;
         let upto = record_key(epoch);
-        let needless = self.meta.scan("record/")?.into_iter().map(|r| r.0).filter(|name| *name <= upto).collect();
+        let needless = self.meta.names("record/")?.into_iter().filter(|name| *name <= upto).collect();
         let own = Batch { puts: vec![(MANIFEST.to_owned(), bytes)], deletes: needless };
         self.meta.commit(own.and(along.clone()))?;
         let now: BTreeSet<String> = manifest.parts.iter().flat_map(|p| &p.1).map(|s| s.file.clone()).collect();

@@ -117,6 +117,15 @@ impl Meta {
 
     /// All entries whose names begin with `prefix`, by name.
     pub fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        self.each(prefix, |name, value| (name.to_owned(), value.to_vec()))
+    }
+
+    /// Names of all entries that begin with `prefix`, in order.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        self.each(prefix, |name, _| name.to_owned())
+    }
+
+    fn each<T>(&self, prefix: &str, take: impl Fn(&str, &[u8]) -> T) -> Result<Vec<T>> {
         let db = self.db.read();
         let read = db.as_ref().ok_or_else(closed)?.begin_read().map_err(failed)?;
         let table = read.open_table(ENTRIES).map_err(failed)?;
@@ -126,7 +135,7 @@ impl Meta {
             if !name.value().starts_with(prefix) {
                 break;
             }
-            out.push((name.value().to_owned(), value.value().to_vec()));
+            out.push(take(name.value(), value.value()));
         }
         Ok(out)
     }
@@ -151,6 +160,7 @@ mod tests {
         }
         let meta = Meta::open(&path).unwrap();
         assert_eq!(meta.scan("a/").unwrap(), [put("a/2", "y"), put("a/3", "w")]);
+        assert_eq!(meta.names("a/").unwrap(), ["a/2", "a/3"]);
         assert_eq!(meta.get("b/1").unwrap().as_deref(), Some(&b"z"[..]));
         assert_eq!(meta.get("a/1").unwrap(), None);
         meta.commit(Batch { puts: vec![put(FORMAT_KEY, "2")], deletes: vec![] }).unwrap();

@@ -20,30 +20,6 @@ const WEIGHT: &str = "__weight";
 /// A leaf that reads a connector.
 pub type LeafId = (TaskId, usize);
 
-/// A tick, to be stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredTick {
-    incarnation: u32,
-    term: u32,
-    epoch: u64,
-    opened_us: i64,
-    now_us: i64,
-}
-
-impl From<Tick> for StoredTick {
-    fn from(t: Tick) -> Self {
-        let Tick { incarnation, term, epoch, opened_us, now_us } = t;
-        Self { incarnation, term, epoch, opened_us, now_us }
-    }
-}
-
-impl From<StoredTick> for Tick {
-    fn from(t: StoredTick) -> Self {
-        let StoredTick { incarnation, term, epoch, opened_us, now_us } = t;
-        Self { incarnation, term, epoch, opened_us, now_us }
-    }
-}
-
 /// What was written to a table in an epoch.
 #[derive(Debug, Clone, Default)]
 pub struct TableEpoch {
@@ -66,9 +42,7 @@ pub struct Record {
 
 #[derive(Serialize, Deserialize)]
 struct StoredLeaf {
-    job: u64,
-    fragment: u32,
-    index: u32,
+    task: TaskId,
     leaf: usize,
     ranges: Vec<SplitRange>,
 }
@@ -83,7 +57,7 @@ struct StoredTable {
 
 #[derive(Serialize, Deserialize)]
 struct Header {
-    tick: StoredTick,
+    tick: Tick,
     leaves: Vec<StoredLeaf>,
     tables: Vec<StoredTable>,
 }
@@ -97,10 +71,8 @@ impl Record {
     /// Its stored form.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut bodies = Vec::new();
-        let leaf = |(&(task, leaf), ranges): (&LeafId, &Arc<[SplitRange]>)| {
-            let TaskId { job, fragment, index } = task;
-            StoredLeaf { job, fragment, index, leaf, ranges: ranges.to_vec() }
-        };
+        let leaf =
+            |(&(task, leaf), ranges): (&LeafId, &Arc<[SplitRange]>)| StoredLeaf { task, leaf, ranges: ranges.to_vec() };
         let leaves = self.ranges.iter().map(leaf).collect();
         let mut tables = Vec::with_capacity(self.tables.len());
         for (&id, table) in &self.tables {
@@ -112,7 +84,7 @@ impl Record {
             }
             tables.push(StoredTable { id, watermark: table.watermark, deltas: lengths });
         }
-        let header = Header { tick: self.tick.into(), leaves, tables };
+        let header = Header { tick: self.tick, leaves, tables };
         let header = serde_json::to_vec(&header).map_err(|e| SpateError::internal(format!("an epoch record: {e}")))?;
         let mut out = (header.len() as u64).to_le_bytes().to_vec();
         out.extend(header);
@@ -127,10 +99,7 @@ impl Record {
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| damaged())?;
         let (header, mut rest) = rest.split_at_checked(length).ok_or_else(damaged)?;
         let header: Header = serde_json::from_slice(header).map_err(|_| damaged())?;
-        let leaf = |l: StoredLeaf| {
-            let task = TaskId { job: l.job, fragment: l.fragment, index: l.index };
-            ((task, l.leaf), Arc::from(l.ranges))
-        };
+        let leaf = |l: StoredLeaf| ((l.task, l.leaf), Arc::from(l.ranges));
         let ranges = header.leaves.into_iter().map(leaf).collect();
         let mut tables = BTreeMap::new();
         for t in header.tables {
@@ -142,7 +111,7 @@ impl Record {
             }
             tables.insert(t.id, TableEpoch { watermark: t.watermark, deltas });
         }
-        Ok(Self { tick: header.tick.into(), ranges, tables })
+        Ok(Self { tick: header.tick, ranges, tables })
     }
 }
 
