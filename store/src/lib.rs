@@ -4,6 +4,3 @@
 pub mod checkpoint;
 pub mod env;
 pub mod meta;
-pub mod state;
-pub mod task;
-pub mod types;

@@ -8,6 +8,9 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use bytes::Bytes;
 use futures::executor::block_on;
 use object_store::path::Path;
+use spate_engine::env::SystemClock;
+use spate_engine::state::TableSegment;
+use spate_engine::task::TaskId;
 use spate_store::checkpoint::chains::{CHAIN, Chains};
 use spate_store::checkpoint::codec::Layout;
 use spate_store::checkpoint::collect::{Needed, collect};
@@ -15,11 +18,9 @@ use spate_store::checkpoint::compact::{compact, get_segment, put_segment};
 use spate_store::checkpoint::manifest::{Manifest, SnapshotEntry};
 use spate_store::checkpoint::names::PartName;
 use spate_store::checkpoint::objects::{Retries, SnapshotObjects};
-use spate_store::env::{BlockingSleep, ObjectDir, SystemClock};
+use spate_store::env::{BlockingSleep, ObjectDir};
 use spate_store::meta::epochs::EpochLog;
 use spate_store::meta::{Condition, Embedded, MetaError, MetaStore, Op, Revision};
-use spate_store::state::TableSegment;
-use spate_store::task::events::TaskId;
 
 const MANIFEST: &str = "jobs/1/manifest";
 

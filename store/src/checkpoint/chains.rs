@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::manifest::{Manifest, SnapshotEntry, TaskEntry};
 use super::{StoreError, StoreResult};
-use crate::task::events::TaskId;
-use crate::types::Epoch;
+use spate_engine::task::TaskId;
+use spate_engine::types::Epoch;
 
 /// Snapshots in a chain before a full one is taken, so that what came before can be let go.
 pub const CHAIN: usize = 8;

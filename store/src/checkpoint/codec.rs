@@ -31,7 +31,7 @@ use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{StoreError, StoreResult};
-use crate::state::TableSegment;
+use spate_engine::state::TableSegment;
 
 /// The format that is written; older ones are read too.
 pub const VERSION: u16 = 1;

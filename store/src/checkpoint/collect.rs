@@ -14,8 +14,8 @@ use super::manifest::Manifest;
 use super::names::{ObjectName, PartName};
 use super::objects::{ObjectRef, SnapshotObjects};
 use super::{StoreError, StoreResult};
-use crate::task::events::TaskId;
-use crate::types::Epoch;
+use spate_engine::task::TaskId;
+use spate_engine::types::Epoch;
 
 /// What must stay, read from the meta store after the objects were listed.
 #[derive(Debug, Clone, Default)]

@@ -15,8 +15,8 @@ use super::manifest::SnapshotEntry;
 use super::names::{ObjectName, PartName};
 use super::objects::{ObjectRef, SnapshotObjects};
 use super::{StoreError, StoreResult};
-use crate::state::TableSegment;
-use crate::task::events::TaskId;
+use spate_engine::state::TableSegment;
+use spate_engine::task::TaskId;
 
 /// Merges segments, oldest first. Knows no I/O: says of which segment it needs more.
 #[derive(Debug)]

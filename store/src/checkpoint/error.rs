@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::types::{ErrorKind, SpateError};
+use spate_engine::types::{ErrorKind, SpateError};
 
 /// An error of durable state. Messages name the object or file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,8 +12,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use super::names::{ManifestName, ObjectName};
 use super::objects::{ObjectRef, SnapshotObjects};
 use super::{StoreError, StoreResult};
-use crate::task::events::TaskId;
-use crate::types::Epoch;
+use spate_engine::task::TaskId;
+use spate_engine::types::Epoch;
 
 /// The format that is written; older ones are read too.
 pub const VERSION: u16 = 1;

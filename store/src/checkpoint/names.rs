@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::StoreError;
-use crate::task::events::TaskId;
-use crate::types::Epoch;
+use spate_engine::task::TaskId;
+use spate_engine::types::Epoch;
 
 /// The name of an object, below the root of all snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]

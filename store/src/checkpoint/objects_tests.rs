@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::checkpoint::names::PartName;
 use crate::env::ObjectDir;
-use crate::task::events::TaskId;
+use spate_engine::task::TaskId;
 
 /// What is to go wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -228,7 +228,7 @@ fn a_full_disk_is_told_at_once() {
     let o = failing("put", 1, Wrong::Io(io::ErrorKind::StorageFull));
     let e = block_on(o.put(name(1), &pieces("x"))).unwrap_err();
     assert_eq!(e, StoreError::Full { what: name(1).to_string() });
-    let e = crate::types::SpateError::from(e);
+    let e = spate_engine::types::SpateError::from(e);
     assert!(e.hint().unwrap().starts_with("free space"), "{e}");
 }
 

@@ -1,27 +1,17 @@
-//! What the engine takes from the world outside: time and durable
-//! files. A simulation puts its own in.
+//! What the storage layer takes from the world outside beside what the engine does: durable files, and
+//! time to wait. A simulation puts its own in.
 #![allow(clippy::disallowed_methods)]
 
 mod object_dir;
-mod testing;
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use spate_engine::env::sync_dir;
 
 pub use object_dir::ObjectDir;
-pub use testing::SystemClock;
-
-/// A source of time.
-pub trait Clock: Send + Sync {
-    /// Wall-clock time in microseconds since 1970-01-01 UTC. May jump.
-    fn now_us(&self) -> i64;
-
-    /// Time since some fixed moment; never goes back.
-    fn monotonic(&self) -> Duration;
-}
 
 /// Lets time pass between attempts.
 pub trait Sleep: Send + Sync {
@@ -37,11 +27,6 @@ impl Sleep for BlockingSleep {
     fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move { std::thread::sleep(time) })
     }
-}
-
-/// Makes durable which names a directory holds.
-pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    std::fs::File::open(dir)?.sync_all()
 }
 
 /// Makes a directory and those above it, durably.

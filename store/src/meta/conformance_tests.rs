@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use futures::{FutureExt, StreamExt};
 
 use super::*;
-use crate::env::Clock;
+use spate_engine::env::Clock;
 
 /// A clock that is set by hand.
 #[derive(Debug, Default)]

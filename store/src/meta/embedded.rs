@@ -21,7 +21,9 @@ use super::apply::{Tables, apply, check, end_lease};
 use super::hub::Hub;
 use super::lease::Leases;
 use super::{Change, Condition, Entry, LeaseId, Listing, MetaError, MetaResult, MetaStore, Op, Revision, Watch};
-use crate::env::{Clock, make_dir, sync_dir};
+use spate_engine::env::{Clock, sync_dir};
+
+use crate::env::make_dir;
 
 /// The format that is written; older ones are read too.
 const FORMAT: u64 = 1;

@@ -11,8 +11,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::env::SystemClock;
 use crate::meta::conformance_tests::HandClock;
+use spate_engine::env::SystemClock;
 
 fn open(file: &Path) -> MetaResult<Embedded> {
     Embedded::open(file, Arc::new(SystemClock::new()))

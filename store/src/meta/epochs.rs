@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Condition, MetaError, MetaResult, MetaStore, Op};
-use crate::types::Epoch;
+use spate_engine::types::Epoch;
 
 /// Longest record in bytes; a longer one becomes an object, and its name and checksum the record.
 pub const RECORD_MAX: usize = 64 << 10;

@@ -7,7 +7,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::env::{BlockingSleep, SystemClock};
+use spate_engine::env::SystemClock;
+
+use crate::env::BlockingSleep;
 use crate::meta::conformance_tests::HandClock;
 use crate::meta::{Embedded, Fault, Memory};
 

@@ -12,7 +12,9 @@ use super::apply::{Tables, apply, check, end_lease};
 use super::hub::Hub;
 use super::lease::Leases;
 use super::{Condition, Entry, LeaseId, Listing, MetaError, MetaResult, MetaStore, Op, Revision, Watch};
-use crate::env::{Clock, Sleep};
+use spate_engine::env::Clock;
+
+use crate::env::Sleep;
 
 /// Bytes of changes that are kept for watchers.
 const HISTORY: usize = 4 << 20;

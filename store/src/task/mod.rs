@@ -1,3 +1,0 @@
-//! Names of tasks.
-
-pub mod events;
