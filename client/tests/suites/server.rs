@@ -31,8 +31,8 @@ impl Process {
         Self::start(&["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"], &[])
     }
 
-    fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    fn signal(&self, name: &str) {
+        signal(&self.child, name);
     }
 
     /// The exit code, within a time.
@@ -54,6 +54,12 @@ impl Process {
         stream.read_to_string(&mut answer).unwrap();
         answer
     }
+}
+
+/// Sends a signal, with a shell's own `kill`: a machine may have no program of this name.
+pub fn signal(child: &Child, name: &str) {
+    let kill = format!("kill {name} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 
 impl Drop for Process {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::server::signal;
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spate"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -118,9 +120,7 @@ fn ctrl_c_ends_a_subscription() {
     assert_eq!(next().unwrap(), "a,__weight,__epoch");
     let row = next().unwrap();
     assert!(row.starts_with("7,1,"), "{row}");
-    // The shell has `kill` built in; a program of that name need not be there.
-    let kill = format!("kill -INT {}", child.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    signal(&child, "-INT");
     // The output ends with the subscription: nothing more, and no time-out.
     assert_eq!(next(), Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
     let output = child.wait_with_output().unwrap();
