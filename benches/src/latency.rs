@@ -5,6 +5,7 @@
 //! was there to be read, whether or not the engine was ready for it: what piles up while the engine is
 //! busy counts. Each query gives the time of the newest event in a row as the column `at`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,15 @@ pub struct Options {
     pub time: Duration,
     /// Threads, and tasks per fragment.
     pub parallelism: usize,
+    /// Folder for data directories, with records of all epochs and a checkpoint each second; `None` is without.
+    pub checkpoints: Option<PathBuf>,
+}
+
+/// An engine that runs a query.
+struct Started {
+    engine: Arc<Engine>,
+    _session: Session,
+    _data: Option<tempfile::TempDir>,
 }
 
 /// One query at one load.
@@ -218,7 +228,7 @@ impl Bench<'_> {
         let mut rate = 1_000_000.0;
         // More events than it can take must be there all the time.
         loop {
-            let (engine, _session) = self.start(query, rate, None)?;
+            let Started { engine, .. } = &self.start(query, rate, None)?;
             std::thread::sleep(WARM_UP);
             let (start, before) = (now(), engine.progress().rows);
             std::thread::sleep(WARM_UP);
@@ -236,7 +246,7 @@ impl Bench<'_> {
         let times = Arc::new(Mutex::new(Histogram::new()));
         let seen = times.clone();
         let observer = SinkObserver(Arc::new(move |_, deltas| observe(&seen, deltas)));
-        let (engine, _session) = self.start(query, highest * f64::from(load) / 100.0, Some(observer))?;
+        let Started { engine, .. } = &self.start(query, highest * f64::from(load) / 100.0, Some(observer))?;
         std::thread::sleep(WARM_UP);
         times.lock().from_us = SystemClock::new().now_us();
         std::thread::sleep(self.options.time);
@@ -257,11 +267,13 @@ impl Bench<'_> {
         })
     }
 
-    fn start(&self, query: &Query, rate: f64, observer: Option<SinkObserver>) -> Result<(Arc<Engine>, Session)> {
+    fn start(&self, query: &Query, rate: f64, observer: Option<SinkObserver>) -> Result<Started> {
+        let data = self.options.checkpoints.as_deref().map(stream::data_dir).transpose()?;
         let config = EngineConfig {
             threads: self.options.parallelism,
             epoch_interval: self.options.epoch_interval,
             sink_observer: observer,
+            data_dir: data.as_ref().map(|d| d.path().to_owned()),
             ..EngineConfig::default()
         };
         let (engine, mut session) = stream::engine(self.runtime, config, &[])?;
@@ -274,7 +286,7 @@ impl Bench<'_> {
             ))?;
         }
         run(&format!("CREATE SINK answer AS {} WITH (connector = 'blackhole')", query.sql))?;
-        Ok((engine, session))
+        Ok(Started { engine, _session: session, _data: data })
     }
 }
 

@@ -43,6 +43,9 @@ pub struct Options {
     pub parallelism: usize,
     /// Timed runs of each side; the median counts.
     pub runs: usize,
+    /// Whether the timed streaming runs have a data directory, with records of all epochs and a
+    /// checkpoint each second.
+    pub checkpoints: bool,
     /// Folder of the generated files, which are kept.
     pub dir: PathBuf,
 }
@@ -209,7 +212,9 @@ impl Bench<'_> {
             batch_cpu.push(cpu_time() - cpu);
 
             forget_peak();
-            let (engine, mut session) = self.engine(query, false)?;
+            let kept = self.options.checkpoints.then(|| stream::data_dir(&self.options.dir)).transpose()?;
+            let data_dir = kept.as_ref().map(|d| d.path().to_owned());
+            let (engine, mut session) = self.engine(query, EngineConfig { data_dir, ..EngineConfig::default() })?;
             let (start, cpu) = (now(), cpu_time());
             let create = format!("CREATE SINK answer AS {} WITH (connector = 'blackhole')", query.sql);
             stream::done(self.runtime, &mut session, &create)?;
@@ -238,7 +243,8 @@ impl Bench<'_> {
     fn check(&self, query: &Query, rows: u64) -> Result<Duration> {
         let ties = TIES.contains(&query.name);
         // The oracle breaks ties as views do; it needs all input, though.
-        let (engine, mut session) = self.engine(query, ties)?;
+        let (engine, mut session) =
+            self.engine(query, EngineConfig { record_sources: ties, ..EngineConfig::default() })?;
         let start = now();
         stream::done(self.runtime, &mut session, &format!("CREATE MATERIALIZED VIEW answer AS {}", query.sql))?;
         let took = start.elapsed();
@@ -269,8 +275,8 @@ impl Bench<'_> {
         Ok(took)
     }
 
-    fn engine(&self, query: &Query, record_sources: bool) -> Result<(std::sync::Arc<spate_server::Engine>, Session)> {
-        let config = EngineConfig { threads: self.options.parallelism, record_sources, ..EngineConfig::default() };
+    fn engine(&self, query: &Query, config: EngineConfig) -> Result<(std::sync::Arc<spate_server::Engine>, Session)> {
+        let config = EngineConfig { threads: self.options.parallelism, ..config };
         let (engine, mut session) = stream::engine(self.runtime, config, &[])?;
         let mut run = |sql: &str| stream::done(self.runtime, &mut session, sql);
         run(&format!("SET parallelism = {}", self.options.parallelism))?;

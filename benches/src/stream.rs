@@ -25,6 +25,15 @@ pub fn engine(runtime: &Runtime, config: EngineConfig, files: &[(&str, &Path)]) 
     Ok((engine, session))
 }
 
+/// A new data directory for an engine whose checkpoints are measured too; it goes when this is dropped.
+///
+/// # Errors
+/// It cannot be made.
+pub fn data_dir(parent: &Path) -> Result<tempfile::TempDir> {
+    let made = tempfile::Builder::new().prefix("checkpoints-").tempdir_in(parent);
+    made.map_err(|e| SpateError::from(e).context(format!("cannot make a directory in \"{}\"", parent.display())))
+}
+
 /// Runs a statement that gives no rows.
 ///
 /// # Errors

@@ -92,5 +92,17 @@ pub(super) fn open(
     let path = id.path.clone();
     let batches = ArrowBatches { reader: reader(&path, Some(roots.clone()))?, path, skip: offset };
     let deliver = projection.len();
-    Ok(RowFeed { batches, pending: None, schema, deliver, places, roots, id, split: split.clone(), offset, end })
+    Ok(RowFeed {
+        batches,
+        pending: None,
+        schema,
+        deliver,
+        places,
+        roots,
+        id,
+        split: split.clone(),
+        offset,
+        end,
+        gaps: Vec::new(),
+    })
 }

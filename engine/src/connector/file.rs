@@ -1,8 +1,7 @@
 //! The `file` source: a file, the files of a directory, or the files that a glob names, read once
 //! or watched for new files and new lines.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +20,15 @@ use super::options::{Opts, suggest};
 use super::text::TextReader;
 use super::types::{missing_column, position_of, project};
 use super::{Options, SourceConnector, Split, SplitReader, arrow_file, infer, parquet};
+use crate::env::Clock;
+use crate::plan::ExprRef;
 use crate::types::{ErrorKind, Result, SpateError};
 
 const OPTIONS: &[&str] = &["path", "mode", "header", "delimiter", "null", "max_record_bytes", "split_bytes"];
 /// A JSON file is cut into ranges of this size.
 const SPLIT_BYTES: u64 = 32 << 20;
+/// How often a watched place is looked at for new files.
+const DISCOVER: Duration = Duration::from_secs(1);
 /// Longer records become dead letters.
 const MAX_RECORD_BYTES: u64 = 16 << 20;
 
@@ -40,8 +43,18 @@ pub(super) struct FileSource {
     watch: bool,
     max_record: usize,
     split_bytes: u64,
-    /// Splits of a watched source that were named before: they stay, whatever happens to the file.
-    seen: Mutex<BTreeMap<String, Split>>,
+    clock: Arc<dyn Clock>,
+    seen: Mutex<Seen>,
+}
+
+/// What a watched source has found: its splits stay, whatever happens to the files.
+#[derive(Default)]
+struct Seen {
+    /// In the order in which they were found.
+    splits: Vec<Split>,
+    files: BTreeSet<PathBuf>,
+    /// When the place was last looked at, by monotonic time.
+    looked: Option<Duration>,
 }
 
 /// Where the files are.
@@ -61,6 +74,7 @@ impl FileSource {
         declared: Option<SchemaRef>,
         key: &[usize],
         base_dir: &Path,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let opts = Opts::new("file", options, OPTIONS, &[])?;
         let envelope = format.map_or(Ok(Envelope::Plain), FormatSpec::envelope)?;
@@ -98,9 +112,10 @@ impl FileSource {
             watch,
             max_record: usize::try_from(max_record).unwrap_or(usize::MAX),
             split_bytes,
-            seen: Mutex::new(BTreeMap::new()),
+            clock,
+            seen: Mutex::default(),
         };
-        let files = source.files()?;
+        let files = source.ready_files()?;
         source.schema = match declared {
             Some(s) if envelope != Envelope::Plain => {
                 source.changes = Some((envelope, s.clone()));
@@ -183,13 +198,34 @@ impl FileSource {
                 Encoding::from_path(f)?;
             }
         }
-        if self.watch {
-            files.retain(|f| self.ready(f));
-        }
         if files.is_empty() && !(self.watch && (self.place.glob.is_some() || self.place.path.exists())) {
             return Err(self.place.nothing());
         }
         Ok(files)
+    }
+
+    /// The files there are now that can be begun with.
+    fn ready_files(&self) -> Result<Vec<PathBuf>> {
+        let mut files = self.files()?;
+        if self.watch {
+            files.retain(|f| self.ready(f));
+        }
+        Ok(files)
+    }
+
+    /// Adds the watched files that have come and can be begun with.
+    fn look(&self, seen: &mut Seen) -> Result<()> {
+        let mut splits = Vec::new();
+        for f in self.files()? {
+            // A file may be gone again by now.
+            if !seen.files.contains(&f) && self.ready(&f) && f.exists() {
+                self.splits_of(&f, true, &mut splits)?;
+                seen.splits.append(&mut splits);
+                seen.files.insert(f);
+            }
+        }
+        seen.looked = Some(self.clock.monotonic());
+        Ok(())
     }
 
     /// Whether a watched file is whole enough to begin with: a writer may still be at it.
@@ -290,32 +326,29 @@ impl SourceConnector for FileSource {
     }
 
     fn splits(&self, in_order: bool, _: usize) -> Result<Vec<Split>> {
-        let files = self.files()?;
+        if self.watch {
+            let mut seen = self.seen.lock();
+            self.look(&mut seen)?;
+            return Ok(seen.splits.clone());
+        }
         let mut out = Vec::new();
-        if !self.watch {
-            for f in &files {
-                self.splits_of(f, in_order, &mut out)?;
-            }
-            return Ok(out);
+        for f in self.files()? {
+            self.splits_of(&f, in_order, &mut out)?;
         }
+        Ok(out)
+    }
+
+    fn more_splits(&self, known: usize, _: bool, _: usize) -> Result<Vec<Split>> {
         let mut seen = self.seen.lock();
-        for f in &files {
-            // A file may be gone again by now.
-            if let Entry::Vacant(place) = seen.entry(f.to_string_lossy().into_owned())
-                && f.exists()
-            {
-                out.clear();
-                self.splits_of(f, true, &mut out)?;
-                if let Some(s) = out.pop() {
-                    place.insert(s);
-                }
-            }
+        // Tasks that ask at about the same time share one look.
+        if seen.looked.is_none_or(|t| self.clock.monotonic().saturating_sub(t) >= DISCOVER / 2) {
+            self.look(&mut seen)?;
         }
-        Ok(seen.values().cloned().collect())
+        Ok(seen.splits.get(known..).unwrap_or_default().to_vec())
     }
 
     fn discover_every(&self) -> Option<Duration> {
-        self.watch.then_some(Duration::from_secs(1))
+        self.watch.then_some(DISCOVER)
     }
 
     fn open(&self, split: &Split, offset: u64, projection: &[usize]) -> Result<Box<dyn SplitReader>> {
@@ -326,7 +359,7 @@ impl SourceConnector for FileSource {
             project(&self.schema, &projection.iter().copied().chain(more).collect::<Vec<_>>())
         };
         match self.encoding {
-            Encoding::Parquet => Ok(Box::new(parquet::open(split, offset, &self.schema, projection)?)),
+            Encoding::Parquet => Ok(Box::new(parquet::open(split, offset, &self.schema, projection, None)?)),
             Encoding::Arrow => Ok(Box::new(arrow_file::open(split, offset, &self.schema, projection)?)),
             Encoding::Json => {
                 let id = FileId::from_detail(&split.detail)?;
@@ -354,6 +387,19 @@ impl SourceConnector for FileSource {
             }
         }
     }
+
+    fn open_for(
+        &self,
+        split: &Split,
+        offset: u64,
+        projection: &[usize],
+        wanted: &ExprRef,
+    ) -> Result<Box<dyn SplitReader>> {
+        match self.encoding {
+            Encoding::Parquet => Ok(Box::new(parquet::open(split, offset, &self.schema, projection, Some(wanted))?)),
+            _ => self.open(split, offset, projection),
+        }
+    }
 }
 
 impl Place {
@@ -373,9 +419,13 @@ impl Place {
             for entry in entries {
                 let entry = entry.map_err(|e| io_error("cannot read", &self.path, &e))?;
                 let name = entry.file_name();
-                let hidden = name.to_string_lossy().starts_with(['.', '_']);
-                if !hidden && entry.path().is_file() {
-                    files.push(entry.path());
+                if name.to_string_lossy().starts_with(['.', '_']) {
+                    continue;
+                }
+                // Only what is behind a link must be looked up.
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|t| t.is_file() || t.is_symlink() && path.is_file()) {
+                    files.push(path);
                 }
             }
         } else if self.path.is_file() {

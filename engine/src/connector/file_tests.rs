@@ -438,7 +438,8 @@ fn watch_follows_new_files_and_new_lines() {
     let e = r.poll(10, None).err().unwrap();
     assert!(e.message().contains("was truncated or replaced"), "{e}");
     // Replaced.
-    let mut r = source.open(&more[0], 0, &[0]).unwrap();
+    let replaced = more.iter().find(|s| s.id.ends_with("a.json")).unwrap();
+    let mut r = source.open(replaced, 0, &[0]).unwrap();
     drain(r.as_mut(), &s, 10, None);
     fs::write(dir.path().join("new"), "{\"a\":9}\n{\"a\":10}\n").unwrap();
     fs::rename(dir.path().join("new"), dir.path().join("a.json")).unwrap();

@@ -54,6 +54,10 @@ impl SourceConnector for Generated {
         self.inner.splits(in_order, parallelism)
     }
 
+    fn more_splits(&self, known: usize, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {
+        self.inner.more_splits(known, in_order, parallelism)
+    }
+
     fn discover_every(&self) -> Option<Duration> {
         self.inner.discover_every()
     }

@@ -65,6 +65,11 @@ impl FileId {
             }))
     }
 
+    /// Whether a file that may grow is still this one, and ends where reading stands.
+    fn ends_at(&self, read: u64) -> bool {
+        self.grows && std::fs::metadata(&self.path).is_ok_and(|m| m.len() == read && inode(&m) == self.inode)
+    }
+
     /// As the text of `Split::detail`.
     pub(super) fn detail(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| SpateError::internal(format!("split detail: {e}")))
@@ -385,6 +390,10 @@ impl Lines {
 
     /// Reads on; `false` at the file's end. Notices a file that is not what it was.
     fn fill(&mut self) -> Result<bool> {
+        // A watched file in which nothing happens is asked for often, and must cost little.
+        if self.id.ends_at(self.base + self.buf.len() as u64) {
+            return Ok(false);
+        }
         if self.start > 0 {
             self.buf.drain(..self.start);
             self.base += self.start as u64;

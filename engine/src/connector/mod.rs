@@ -22,6 +22,9 @@ mod nexmark;
 mod nexmark_bid;
 mod options;
 mod parquet;
+mod prune;
+#[cfg(test)]
+mod prune_tests;
 mod registry;
 mod scalar;
 mod sink;
@@ -40,6 +43,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use crate::plan::ExprRef;
 use crate::types::{Delta, Epoch, Result};
 
 pub use change::CHANGE;
@@ -120,10 +124,16 @@ pub trait SourceConnector: Send + Sync {
         false
     }
 
-    /// The splits there are now. A `watch` source may name more at the next call; splits
-    /// never vanish or change their id. With `in_order`, a file is not cut into several.
-    /// `parallelism` is a wish.
+    /// The splits there are now. A `watch` source may name more at the next call, behind those
+    /// named before; splits never vanish or change their id. With `in_order`, a file is not cut
+    /// into several. `parallelism` is a wish.
     fn splits(&self, in_order: bool, parallelism: usize) -> Result<Vec<Split>>;
+
+    /// The splits of a `watch` source behind the first `known`. All tasks of all queries ask, each
+    /// once in [`Self::discover_every`]: one look at the system may answer several of them.
+    fn more_splits(&self, known: usize, in_order: bool, parallelism: usize) -> Result<Vec<Split>> {
+        Ok(self.splits(in_order, parallelism)?.into_iter().skip(known).collect())
+    }
 
     /// How often to ask for new splits; `None` means never.
     fn discover_every(&self) -> Option<Duration> {
@@ -133,6 +143,18 @@ pub trait SourceConnector: Send + Sync {
     /// Opens a split at an offset that [`SplitReader::offset`] gave (or its start), to deliver
     /// these columns.
     fn open(&self, split: &Split, offset: u64, projection: &[usize]) -> Result<Box<dyn SplitReader>>;
+
+    /// As [`Self::open`], for somebody who has no use for rows for which `wanted`, over the delivered columns, is
+    /// not true: they may be left out.
+    fn open_for(
+        &self,
+        split: &Split,
+        offset: u64,
+        projection: &[usize],
+        _wanted: &ExprRef,
+    ) -> Result<Box<dyn SplitReader>> {
+        self.open(split, offset, projection)
+    }
 }
 
 /// Reads one split.

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::lines::{FileId, io_error};
+use super::prune::may_hold;
 use super::types::{conform, missing_column, normal_schema, normal_type, position_of, project, sql_name};
 use super::{DeadLetter, Polled, Split, SplitReader};
+use crate::plan::ExprRef;
 use crate::types::textual::casts;
 use crate::types::{ErrorKind, Result, SpateError};
 
@@ -128,6 +130,8 @@ pub(super) struct RowFeed<I> {
     pub(super) offset: u64,
     /// Number behind the last row.
     pub(super) end: u64,
+    /// Rows that are passed over, from and up to, the next ones last.
+    pub(super) gaps: Vec<(u64, u64)>,
 }
 
 impl<I: Iterator<Item = Result<RecordBatch>> + Send> SplitReader for RowFeed<I> {
@@ -135,6 +139,21 @@ impl<I: Iterator<Item = Result<RecordBatch>> + Send> SplitReader for RowFeed<I> 
         let stop = until.map_or(self.end, |u| u.min(self.end));
         if self.offset >= stop {
             return Ok(if self.offset >= self.end { Polled::End } else { Polled::Pending(std::time::Duration::ZERO) });
+        }
+        let total = self.end.saturating_sub(self.split.start);
+        let done = |offset: u64| Some((offset.saturating_sub(self.split.start).min(total), total));
+        let mut limit = stop;
+        if let Some((from, to)) = self.gaps.last().copied() {
+            if self.offset >= from {
+                self.offset = to.min(stop);
+                if self.offset == to {
+                    self.gaps.pop();
+                }
+                let delivered = self.schema.project(&(0..self.deliver).collect::<Vec<_>>())?;
+                let rows = RecordBatch::new_empty(delivered.into());
+                return Ok(Polled::Batch { rows, dead: Vec::new(), progress: done(self.offset) });
+            }
+            limit = limit.min(from);
         }
         let whole = match self.pending.take().filter(|b| b.num_rows() > 0) {
             Some(b) => b,
@@ -151,7 +170,7 @@ impl<I: Iterator<Item = Result<RecordBatch>> + Send> SplitReader for RowFeed<I> 
                 }
             },
         };
-        let wanted = usize::try_from(stop - self.offset).unwrap_or(usize::MAX).min(max_rows.max(1));
+        let wanted = usize::try_from(limit - self.offset).unwrap_or(usize::MAX).min(max_rows.max(1));
         let n = whole.num_rows().min(wanted);
         let part = whole.slice(0, n);
         if n < whole.num_rows() {
@@ -169,10 +188,8 @@ impl<I: Iterator<Item = Result<RecordBatch>> + Send> SplitReader for RowFeed<I> 
                 error: b.error,
             })
             .collect();
-        let total = self.end.saturating_sub(self.split.start);
         let rows = rows.project(&(0..self.deliver).collect::<Vec<_>>())?;
-        let progress = Some((self.offset.saturating_sub(self.split.start).min(total), total));
-        Ok(Polled::Batch { rows, dead, progress })
+        Ok(Polled::Batch { rows, dead, progress: done(self.offset) })
     }
 
     fn offset(&self) -> u64 {
@@ -222,20 +239,30 @@ pub(super) fn to_read(path: &Path, file: &Schema, declared: &Schema, projection:
     let places = places(path, file, declared)?;
     let spoils = |i: &usize| {
         let (Some(column), Some(place)) = (declared.fields().get(*i), places.get(*i)) else { return false };
-        let found = file.field(*place);
-        found.data_type() != column.data_type() && normal_type(found.data_type()) != *column.data_type()
-            || (!column.is_nullable() && found.is_nullable())
+        spoils(file.field(*place), column)
     };
     let more = (0..declared.fields().len()).filter(|i| !projection.contains(i) && spoils(i));
     project(declared, &projection.iter().copied().chain(more).collect::<Vec<_>>())
 }
 
-/// Opens the rows `[offset, split.end)` of a file with the columns `declared`.
+/// Whether values of a file's column may not fit into the declared one.
+fn spoils(found: &Field, column: &Field) -> bool {
+    found.data_type() != column.data_type() && normal_type(found.data_type()) != *column.data_type()
+        || (!column.is_nullable() && found.is_nullable())
+}
+
+fn may_spoil(file: &Schema, wanted: &Schema, places: &[usize]) -> bool {
+    wanted.fields().iter().zip(places).any(|(column, place)| spoils(file.field(*place), column))
+}
+
+/// Opens the rows `[offset, split.end)` of a file with the columns `declared`. Row groups without any row for which
+/// `wanted`, over the delivered columns, is true are passed over.
 pub(super) fn open(
     split: &Split,
     offset: u64,
     declared: &Schema,
     projection: &[usize],
+    wanted: Option<&ExprRef>,
 ) -> Result<RowFeed<ParquetBatches>> {
     let id = FileId::from_detail(&split.detail)?;
     id.check(0)?;
@@ -245,16 +272,30 @@ pub(super) fn open(
     let roots = roots(&places);
     let starts = starts(&builder);
     let end = split.end.unwrap_or_else(|| starts.last().copied().unwrap_or(0));
-    // The row groups that hold any of the rows, which lie side by side.
-    let groups: Vec<usize> = starts
-        .windows(2)
-        .enumerate()
-        .filter(|(_, w)| matches!(w, [from, to] if *from < end && *to > offset))
-        .map(|(i, _)| i)
-        .collect();
-    let first = groups.first().and_then(|g| starts.get(*g)).copied().unwrap_or(offset);
-    let skip = usize::try_from(offset.saturating_sub(first)).unwrap_or(usize::MAX);
-    let rows = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+    // What is passed over is not looked at, so no row in it may be bad.
+    let checked = schema.fields().len() > projection.len() || may_spoil(builder.schema(), &schema, &places);
+    let may_hold = match wanted {
+        Some(wanted) if !checked => may_hold(&builder, &schema, wanted),
+        _ => None,
+    };
+    let (mut groups, mut gaps, mut rows, mut skip) = (Vec::new(), Vec::new(), 0, 0);
+    for (i, w) in starts.windows(2).enumerate() {
+        let [first, behind] = *w else { continue };
+        let (from, to) = (first.max(offset), behind.min(end));
+        if from >= to {
+            continue;
+        }
+        if may_hold.as_ref().is_some_and(|m| !m.value(i)) {
+            gaps.push((from, to));
+        } else {
+            skip += if groups.is_empty() { from - first } else { 0 };
+            groups.push(i);
+            rows += to - from;
+        }
+    }
+    gaps.reverse();
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let rows = usize::try_from(rows).unwrap_or(usize::MAX);
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
     let path = id.path.clone();
     let reader = builder
@@ -267,5 +308,5 @@ pub(super) fn open(
         .map_err(|e| failed(&path, &e))?;
     let batches = ParquetBatches { reader, path };
     let deliver = projection.len();
-    Ok(RowFeed { batches, pending: None, schema, deliver, places, roots, id, split: split.clone(), offset, end })
+    Ok(RowFeed { batches, pending: None, schema, deliver, places, roots, id, split: split.clone(), offset, end, gaps })
 }

@@ -58,7 +58,7 @@ pub fn open_source(
 ) -> Result<Arc<dyn SourceConnector>> {
     let name = connector(options, "source", SOURCES)?;
     match name {
-        "file" => Ok(Arc::new(FileSource::open(options, format, declared, key, base_dir)?)),
+        "file" => Ok(Arc::new(FileSource::open(options, format, declared, key, base_dir, clock)?)),
         "nexmark" => {
             no_format(name, options, format)?;
             Ok(Arc::new(NexmarkSource::open(options, declared, clock)?))

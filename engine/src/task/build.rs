@@ -23,7 +23,7 @@ use crate::operator::recursive::{Recursive, Step, StepLeaf, StepOp};
 use crate::operator::sink::SinkTarget;
 use crate::operator::{self, Operator};
 use crate::plan::fragment::{Fragment, FragmentGraph, FragmentOutput};
-use crate::plan::{Distribution, ObjectId, OpSpec, Properties, StreamNode};
+use crate::plan::{Distribution, ExprRef, ObjectId, OpSpec, Properties, StreamNode};
 use crate::state::Tables;
 use crate::state::view::{ViewReader, ViewStore};
 use crate::types::{Epoch, Result, SpateError};
@@ -439,7 +439,7 @@ impl JobTasks {
         let start = chain.last().map_or(self.ctx.start, |s| s.epoch + 1);
         let mut builder =
             Builder { job: self, fragment: &fragment, id, ops: Vec::new(), leaves: Vec::new(), remote: 0 };
-        builder.node(&fragment.root, None)?;
+        builder.node(&fragment.root, None, None)?;
         let (mut ops, mut leaves) = (builder.ops, builder.leaves);
         // Built consumers first; run producers first.
         let n = ops.len();
@@ -486,20 +486,24 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn node(&mut self, node: &StreamNode, parent: Option<(usize, usize)>) -> Result<()> {
+    fn node(&mut self, node: &StreamNode, parent: Option<(usize, usize)>, wanted: Option<&ExprRef>) -> Result<()> {
         if let OpSpec::Values(_) = node.op {
             let at = self.op(node, parent, 1)?;
             let leaf = Leaf::Ticks(self.job.ctx.board.clone());
             self.leaves.push(LeafNode { leaf, parent: Some((at, 0)) });
             return Ok(());
         }
-        if let Some(leaf) = self.leaf(node)? {
+        if let Some(leaf) = self.leaf(node, wanted)? {
             self.leaves.push(LeafNode { leaf, parent });
             return Ok(());
         }
         let at = self.op(node, parent, node.inputs.len())?;
+        let wanted = match &node.op {
+            OpSpec::Filter(f) => Some(&f.predicate),
+            _ => None,
+        };
         for (port, input) in node.inputs.iter().enumerate() {
-            self.node(input, Some((at, port)))?;
+            self.node(input, Some((at, port)), wanted)?;
         }
         Ok(())
     }
@@ -511,7 +515,8 @@ impl Builder<'_> {
         Ok(self.ops.len() - 1)
     }
 
-    fn leaf(&mut self, node: &StreamNode) -> Result<Option<Leaf>> {
+    /// `wanted`: the filter right above.
+    fn leaf(&mut self, node: &StreamNode, wanted: Option<&ExprRef>) -> Result<Option<Leaf>> {
         let index = self.leaves.len();
         let key = (self.fragment.id, index);
         let ctx = &self.job.ctx;
@@ -537,6 +542,7 @@ impl Builder<'_> {
                     spill: ctx.snapshot_every.is_none().then(|| ctx.spill.clone()),
                     start: ctx.start,
                     epoch_rows: self.job.limits.source_rows,
+                    wanted: wanted.cloned(),
                 };
                 Leaf::Source(Box::new(SourceLeaf::new(context, spec.clone(), self.fragment.parallelism)))
             }

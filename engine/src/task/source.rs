@@ -27,7 +27,7 @@ use super::ticks::TickBoard;
 use crate::connector::{OnError, Polled, SourceConnector, Split, SplitReader};
 use crate::env::Clock;
 use crate::exchange::Spill;
-use crate::plan::SourceSpec;
+use crate::plan::{ExprRef, SourceSpec};
 use crate::types::{Delta, Epoch, Result, SpateError, SplitRange, Tick, WATERMARK_MIN, Watermark};
 
 /// Rows that one source task puts into one epoch at the most.
@@ -102,6 +102,8 @@ pub struct SourceContext {
     pub epoch_rows: usize,
     /// What a record that cannot be decoded does.
     pub on_error: OnError,
+    /// The filter through which all rows go next, if there is one.
+    pub wanted: Option<ExprRef>,
     /// Budget of the exchanges: a source waits while they are crowded. `None` where exchanges keep
     /// epochs for replay, since then waiting frees nothing.
     pub spill: Option<Arc<Spill>>,
@@ -115,6 +117,8 @@ pub struct SourceLeaf {
     open: Vec<OpenSplit>,
     waiting: std::collections::VecDeque<Split>,
     known: BTreeSet<Arc<str>>,
+    /// How many splits the connector has told of, once it was asked.
+    listed: Option<usize>,
     /// Splits of a watching source that were there from the start and that nobody has looked into:
     /// the first epoch is not closed before, so that none of them is late because of another.
     unread: BTreeSet<Arc<str>>,
@@ -174,6 +178,7 @@ impl SourceLeaf {
             open: Vec::new(),
             waiting: Default::default(),
             known: Default::default(),
+            listed: None,
             unread: Default::default(),
             ranges: Vec::new(),
             cursor: 0,
@@ -254,7 +259,12 @@ impl SourceLeaf {
             self.next_discovery = now + every;
         }
         let watch = self.ctx.connector.discover_every().is_some();
-        let splits = self.ctx.connector.splits(self.spec.in_order, self.tasks)?;
+        let splits = match self.listed {
+            // The first look is a task's own: it must see all that is there.
+            None => self.ctx.connector.splits(self.spec.in_order, self.tasks)?,
+            Some(known) => self.ctx.connector.more_splits(known, self.spec.in_order, self.tasks)?,
+        };
+        self.listed = Some(self.listed.unwrap_or(0) + splits.len());
         for (i, s) in splits.into_iter().enumerate() {
             // A watching source hands splits out by name, since their number changes.
             let owner = if watch {
@@ -288,7 +298,7 @@ impl SourceLeaf {
     }
 
     fn open_split(&mut self, split: Split) -> Result<()> {
-        let reader = self.ctx.connector.open(&split, split.start, &self.spec.projection)?;
+        let reader = self.reader(&split, split.start)?;
         let offset = split.start;
         // The lane goes on where it stood.
         let lane = self.open.iter().filter(|s| s.closed.split.lane == split.lane);
@@ -650,12 +660,24 @@ impl SourceLeaf {
 
     /// Opens the readers of restored splits where they left off.
     pub(super) fn reopen(&mut self) -> Result<()> {
-        for s in &mut self.open {
+        for i in 0..self.open.len() {
+            let s = &self.open[i];
             if !s.ended && s.reader.is_none() {
-                s.reader = Some(self.ctx.connector.open(&s.closed.split, s.closed.offset, &self.spec.projection)?);
+                self.open[i].reader = Some(self.reader(&s.closed.split, s.closed.offset)?);
             }
         }
         Ok(())
+    }
+
+    fn reader(&self, split: &Split, offset: u64) -> Result<Box<dyn SplitReader>> {
+        let SourceContext { connector, wanted, .. } = &self.ctx;
+        match wanted {
+            // What is not read tells no event times.
+            Some(wanted) if self.spec.watermark.is_none() => {
+                connector.open_for(split, offset, &self.spec.projection, wanted)
+            }
+            _ => connector.open(split, offset, &self.spec.projection),
+        }
     }
 }
 

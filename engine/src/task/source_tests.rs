@@ -110,6 +110,7 @@ fn watermarks(files: Vec<Vec<Vec<i64>>>, tasks: usize) -> (Vec<Watermark>, Vec<i
                 epoch_rows: 2,
                 on_error: OnError::default(),
                 spill: None,
+                wanted: None,
             };
             let watermark = Some(WatermarkSpec { column: 0, delay_us: 0, idle_us: None });
             let spec =

@@ -307,6 +307,10 @@ pub struct LatencyBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallelism: u16,
 
+    /// Without checkpoints: state is kept in memory only
+    #[arg(long)]
+    pub no_checkpoints: bool,
+
     /// Write the figures to a file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -338,6 +342,10 @@ pub struct NexmarkBenchArgs {
     /// Timed runs per query and side; the median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
+
+    /// Without checkpoints: state is kept in memory only
+    #[arg(long)]
+    pub no_checkpoints: bool,
 
     /// Write the figures to a file
     #[arg(long, value_name = "FILE")]

@@ -37,6 +37,7 @@ fn nexmark(args: &NexmarkBenchArgs) -> Result<()> {
         },
         parallelism: args.parallelism.into(),
         runs: args.runs.into(),
+        checkpoints: !args.no_checkpoints,
         dir: args.dir.clone().unwrap_or_else(nexmark::default_dir),
     };
     nexmark::make_dir(&options.dir)?;
@@ -49,16 +50,22 @@ fn nexmark(args: &NexmarkBenchArgs) -> Result<()> {
     let all = nexmark::run(&runtime, &options, &mut |m| print(&line(m)))?;
     print(&format!(
         "\ngeometric mean of batch time / streaming time: {:.2}\n{} events, parallelism {}, median of {} runs; \
-         answers equal batch; no checkpoints: this version keeps state in memory only\n",
+         answers equal batch; {}\n",
         nexmark::mean_ratio(&all),
         options.events,
         options.parallelism,
-        options.runs
+        options.runs,
+        mode(options.checkpoints)
     ));
     if let Some(path) = &args.json {
         write_json(path, &options, &all)?;
     }
     Ok(())
+}
+
+/// What is kept of the state that the figures are of.
+fn mode(checkpoints: bool) -> &'static str {
+    if checkpoints { "exactly once, checkpoints each second" } else { "no checkpoints: state is in memory only" }
 }
 
 fn warn_of_debug() {
@@ -74,6 +81,7 @@ fn latency(args: &LatencyBenchArgs) -> Result<()> {
         epoch_interval: Duration::from_millis(args.epoch_interval),
         time: Duration::from_secs(args.seconds),
         parallelism: args.parallelism.into(),
+        checkpoints: (!args.no_checkpoints).then(std::env::temp_dir),
     };
     warn_of_debug();
     let runtime = spate_server::threads::runtime()?;
@@ -96,9 +104,11 @@ fn latency(args: &LatencyBenchArgs) -> Result<()> {
         ));
     })?;
     print(&format!(
-        "\nfrom the newest event in a row to the sink; epochs of {} ms, parallelism {}, {} s per load; no checkpoints: \
-         this version keeps state in memory only\n",
-        args.epoch_interval, args.parallelism, args.seconds
+        "\nfrom the newest event in a row to the sink; epochs of {} ms, parallelism {}, {} s per load; {}\n",
+        args.epoch_interval,
+        args.parallelism,
+        args.seconds,
+        mode(options.checkpoints.is_some())
     ));
     let Some(path) = &args.json else { return Ok(()) };
     let loads: Vec<_> = all
@@ -120,7 +130,7 @@ fn latency(args: &LatencyBenchArgs) -> Result<()> {
         "benchmark": "latency",
         "epoch_interval_s": options.epoch_interval.as_secs_f64(),
         "parallelism": options.parallelism,
-        "checkpoints": false,
+        "checkpoints": options.checkpoints.is_some(),
         "loads": loads,
     });
     write_report(path, &report)
@@ -187,7 +197,7 @@ fn write_json(path: &Path, options: &Options, all: &[Measured]) -> Result<()> {
         "input": format!("{:?}", options.input).to_lowercase(),
         "parallelism": options.parallelism,
         "runs": options.runs,
-        "checkpoints": false,
+        "checkpoints": options.checkpoints,
         "answers_equal_batch": true,
         "ratio_geometric_mean": nexmark::mean_ratio(all),
         "queries": queries,
