@@ -22,8 +22,10 @@ pub struct ConfigFile {
     pub threads: Option<u16>,
     /// Longest time between two epochs while there is input, in milliseconds.
     pub epoch_interval: Option<u32>,
-    /// Bytes that operator state may take.
+    /// Bytes that continuous queries and their views may keep.
     pub memory_limit: Option<u64>,
+    /// Bytes that all running SELECTs and DML statements may take.
+    pub query_memory_limit: Option<u64>,
     /// Sessions at a time.
     pub max_sessions: Option<u32>,
     /// Seconds after which a session that nobody uses ends.

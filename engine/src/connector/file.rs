@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
+use datafusion_physical_expr::PhysicalExpr;
 use parking_lot::Mutex;
 
 use super::change::{ChangeDecoder, with_change};
@@ -21,7 +22,6 @@ use super::text::TextReader;
 use super::types::{missing_column, position_of, project};
 use super::{Options, SourceConnector, Split, SplitReader, arrow_file, infer, parquet};
 use crate::env::Clock;
-use crate::plan::ExprRef;
 use crate::types::{ErrorKind, Result, SpateError};
 
 const OPTIONS: &[&str] = &["path", "mode", "header", "delimiter", "null", "max_record_bytes", "split_bytes"];
@@ -393,7 +393,7 @@ impl SourceConnector for FileSource {
         split: &Split,
         offset: u64,
         projection: &[usize],
-        wanted: &ExprRef,
+        wanted: &Arc<dyn PhysicalExpr>,
     ) -> Result<Box<dyn SplitReader>> {
         match self.encoding {
             Encoding::Parquet => Ok(Box::new(parquet::open(split, offset, &self.schema, projection, Some(wanted))?)),

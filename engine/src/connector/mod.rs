@@ -42,8 +42,8 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion_physical_expr::PhysicalExpr;
 
-use crate::plan::ExprRef;
 use crate::types::{Delta, Epoch, Result};
 
 pub use change::CHANGE;
@@ -151,7 +151,7 @@ pub trait SourceConnector: Send + Sync {
         split: &Split,
         offset: u64,
         projection: &[usize],
-        _wanted: &ExprRef,
+        _wanted: &Arc<dyn PhysicalExpr>,
     ) -> Result<Box<dyn SplitReader>> {
         self.open(split, offset, projection)
     }

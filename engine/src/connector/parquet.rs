@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion_physical_expr::PhysicalExpr;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
@@ -12,7 +14,6 @@ use super::lines::{FileId, io_error};
 use super::prune::may_hold;
 use super::types::{conform, missing_column, normal_schema, normal_type, position_of, project, sql_name};
 use super::{DeadLetter, Polled, Split, SplitReader};
-use crate::plan::ExprRef;
 use crate::types::textual::casts;
 use crate::types::{ErrorKind, Result, SpateError};
 
@@ -262,7 +263,7 @@ pub(super) fn open(
     offset: u64,
     declared: &Schema,
     projection: &[usize],
-    wanted: Option<&ExprRef>,
+    wanted: Option<&Arc<dyn PhysicalExpr>>,
 ) -> Result<RowFeed<ParquetBatches>> {
     let id = FileId::from_detail(&split.detail)?;
     id.check(0)?;

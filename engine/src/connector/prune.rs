@@ -5,23 +5,23 @@
 //! and it may be true. The filter itself still looks at all rows that are read.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::compute::kernels::{boolean, cmp};
 use arrow::datatypes::{DataType, Schema};
 use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::statistics::Statistics;
 
-use crate::plan::ExprRef;
-
 /// For each row group whether it may hold a row for which `wanted`, over the columns `delivered`, is true.
 pub(super) fn may_hold(
     file: &ParquetRecordBatchReaderBuilder<File>,
     delivered: &Schema,
-    wanted: &ExprRef,
+    wanted: &Arc<dyn PhysicalExpr>,
 ) -> Option<BooleanArray> {
     let file = Stated { file, delivered };
     // What is not known may be true.
@@ -35,7 +35,7 @@ struct Stated<'a> {
 
 impl Stated<'_> {
     /// NULL where the file does not state what is needed; `None` where nothing can be known.
-    fn of(&self, e: &ExprRef) -> Option<BooleanArray> {
+    fn of(&self, e: &Arc<dyn PhysicalExpr>) -> Option<BooleanArray> {
         let e = e.downcast_ref::<BinaryExpr>()?;
         match e.op() {
             Operator::And => match (self.of(e.left()), self.of(e.right())) {

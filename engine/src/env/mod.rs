@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod dir;
+mod machine;
 mod storage;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,6 +14,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 
 pub use dir::{DurableDir, sync_dir};
+pub use machine::memory_bytes;
 pub use storage::{MemoryStorage, Scratch, Storage, SystemStorage};
 
 /// The text of a file that a user names (settings, not data: data comes through connectors).

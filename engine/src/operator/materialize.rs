@@ -12,14 +12,15 @@ use crate::types::{Barrier, Delta, Result};
 pub struct Materialize {
     store: Arc<ViewStore>,
     partition: usize,
-    /// The open epoch's changes.
+    /// The open epoch's changes, and their bytes.
     epoch: Vec<Delta>,
+    bytes: usize,
 }
 
 impl Materialize {
     /// Writes partition `partition` of `store`.
     pub fn new(store: Arc<ViewStore>, partition: usize) -> Self {
-        Self { store, partition, epoch: Vec::new() }
+        Self { store, partition, epoch: Vec::new(), bytes: 0 }
     }
 }
 
@@ -32,12 +33,18 @@ impl Operator for Materialize {
         Some((&self.store, self.partition))
     }
 
+    fn held(&self) -> usize {
+        self.bytes
+    }
+
     fn push(&mut self, _: usize, delta: Delta, _: &mut Tables, _: &mut Output) -> Result<()> {
+        self.bytes += delta.shown_size();
         self.epoch.push(delta);
         Ok(())
     }
 
     fn barrier(&mut self, info: &BarrierInfo<'_>, _: &mut Tables, _: &mut Output) -> Result<()> {
+        self.bytes = 0;
         let barrier = Barrier { tick: info.tick, ranges: Arc::new([]), watermark: info.watermark, complete: true };
         self.store.apply(self.partition, &barrier, std::mem::take(&mut self.epoch))
     }

@@ -103,6 +103,11 @@ pub trait Operator: Send {
     /// Ends the epoch: emits what is still due. Called once per epoch, after all `push`es.
     fn barrier(&mut self, info: &BarrierInfo<'_>, tables: &mut Tables, out: &mut Output) -> Result<()>;
 
+    /// Bytes of what it holds besides, until the epoch ends.
+    fn held(&self) -> usize {
+        0
+    }
+
     /// The view, and the part of it, that it keeps: state outside of its tables, which has snapshots of its own.
     fn keeps(&self) -> Option<(&Arc<ViewStore>, usize)> {
         None

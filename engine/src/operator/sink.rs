@@ -95,8 +95,9 @@ impl Drop for SinkTarget {
 /// Writes to a connector.
 pub struct Sink {
     target: Arc<SinkTarget>,
-    /// The open epoch's changes.
+    /// The open epoch's changes, and their bytes.
     epoch: Vec<Delta>,
+    bytes: usize,
     append_only: bool,
     /// No two rows are alike.
     keyed: bool,
@@ -106,7 +107,7 @@ impl Sink {
     /// Writes to `target`; an append-only input needs no netting, nor does an epoch of rows that only come of
     /// which a key says that no two are alike.
     pub fn new(target: Arc<SinkTarget>, append_only: bool, keyed: bool) -> Self {
-        Self { target, epoch: Vec::new(), append_only, keyed }
+        Self { target, epoch: Vec::new(), bytes: 0, append_only, keyed }
     }
 
     fn is_net(&self) -> bool {
@@ -120,13 +121,19 @@ impl Operator for Sink {
         Vec::new()
     }
 
+    fn held(&self) -> usize {
+        self.bytes
+    }
+
     fn push(&mut self, _: usize, delta: Delta, _: &mut Tables, _: &mut Output) -> Result<()> {
+        self.bytes += delta.shown_size();
         self.epoch.push(delta);
         Ok(())
     }
 
     fn barrier(&mut self, info: &BarrierInfo<'_>, _: &mut Tables, _: &mut Output) -> Result<()> {
         let net = self.is_net();
+        self.bytes = 0;
         let mut deltas = std::mem::take(&mut self.epoch);
         if let Some(first) = deltas.first()
             && !net

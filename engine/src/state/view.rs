@@ -199,12 +199,17 @@ impl ViewStore {
 
     /// Bytes held by the rows.
     pub fn memory_size(&self) -> usize {
-        let of = |p: &Partition| match &p.rows {
+        (0..self.partitions.len()).map(|p| self.partition_size(p)).sum()
+    }
+
+    /// The same of one partition; 0 if there is no such.
+    pub fn partition_size(&self, partition: usize) -> usize {
+        let Some(p) = self.partitions.get(partition).map(|p| p.lock()) else { return 0 };
+        let rows: usize = match &p.rows {
             Rows::Log(l) => l.chunks.iter().chain(&l.tail).map(RecordBatch::get_array_memory_size).sum(),
             Rows::Bag(b) => b.memory_size(),
         };
-        let of = |p: &Partition| of(p) + p.indexes.iter().map(RowIndex::memory_size).sum::<usize>();
-        self.partitions.iter().map(|p| of(&p.lock())).sum()
+        rows + p.indexes.iter().map(RowIndex::memory_size).sum::<usize>()
     }
 
     /// Wakes `waker` whenever a partition closes an epoch, until [`ViewStore::unwatch`].

@@ -511,7 +511,7 @@ impl Builder<'_> {
     fn op(&mut self, node: &StreamNode, parent: Option<(usize, usize)>, ports: usize) -> Result<usize> {
         let op = self.operator(node)?;
         let tables = Tables::new(&op.tables())?;
-        self.ops.push(OpNode { op, tables, parent, ports });
+        self.ops.push(OpNode { name: node.op.name(), op, tables, parent, ports });
         Ok(self.ops.len() - 1)
     }
 

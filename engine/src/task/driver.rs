@@ -23,8 +23,14 @@ use crate::types::{Barrier, Delta, Epoch, ErrorKind, Result, SpateError, WATERMA
 /// Longest time that a step takes before it lets others run.
 const STEP_BUDGET: Duration = Duration::from_millis(4);
 
+/// Deltas that a task takes before it looks at how much its operators keep: within a long epoch, too,
+/// a query must stop before it has all of the machine's memory.
+const CHARGE_EVERY: usize = 32;
+
 /// An operator in a task, with its tables and where its output goes.
 pub struct OpNode {
+    /// Its name in EXPLAIN.
+    pub name: &'static str,
     /// The operator.
     pub op: Box<dyn Operator>,
     /// Its state.
@@ -33,6 +39,14 @@ pub struct OpNode {
     pub parent: Option<(usize, usize)>,
     /// Number of input ports.
     pub ports: usize,
+}
+
+impl OpNode {
+    /// Bytes that it keeps, in its tables or in the view that it fills.
+    fn memory_size(&self) -> usize {
+        let view = self.op.keeps().map_or(0, |(store, part)| store.partition_size(part));
+        self.tables.memory_size() + self.op.held() + view
+    }
 }
 
 /// A leaf and the operator port that it feeds (`None`: straight to the output).
@@ -144,6 +158,8 @@ pub struct Task {
     epoch: Epoch,
     phase: Phase,
     charged: usize,
+    /// Deltas since the state was last charged.
+    uncharged: usize,
     out: Output,
     /// It has told a time at which its output changes.
     timed: bool,
@@ -172,7 +188,15 @@ impl Task {
             }
         }
         let n = parts.leaves.len();
-        Ok(Self { parts, epoch, phase: Phase::Input(vec![None; n]), charged: 0, out: Output::default(), timed: false })
+        Ok(Self {
+            parts,
+            epoch,
+            phase: Phase::Input(vec![None; n]),
+            charged: 0,
+            uncharged: 0,
+            out: Output::default(),
+            timed: false,
+        })
     }
 
     /// The task's name.
@@ -261,6 +285,10 @@ impl Task {
                     let parent = self.parts.leaves[i].parent;
                     self.phase = Phase::Input(closed);
                     self.push(parent, d)?;
+                    self.uncharged += 1;
+                    if self.uncharged >= CHARGE_EVERY {
+                        self.charge()?;
+                    }
                     return Ok(Step::Again);
                 }
                 LeafPoll::Closed(b) => *slot = Some(b),
@@ -321,9 +349,7 @@ impl Task {
             }
             self.forward(op)?;
         }
-        let used = self.parts.ops.iter().map(|n| n.tables.memory_size()).sum();
-        let from = std::mem::replace(&mut self.charged, used);
-        self.parts.memory.change(from, used).map_err(|e| self.explain_memory(e))?;
+        self.charge()?;
         let ranges = union_ranges(closed.iter().map(|b| &*b.ranges));
         let caught_up = closed.iter().all(|b| b.caught_up);
         let barrier = Barrier { tick, ranges, watermark: root_mark, complete: caught_up };
@@ -331,16 +357,20 @@ impl Task {
         Ok(Step::Again)
     }
 
+    /// Accounts for what the operators keep now.
+    fn charge(&mut self) -> Result<()> {
+        self.uncharged = 0;
+        let used = self.parts.ops.iter().map(OpNode::memory_size).sum();
+        let from = std::mem::replace(&mut self.charged, used);
+        self.parts.memory.change(from, used).map_err(|e| self.explain_memory(e))
+    }
+
     fn explain_memory(&self, e: SpateError) -> SpateError {
-        let mut sizes: Vec<(usize, usize)> =
-            self.parts.ops.iter().enumerate().map(|(i, n)| (n.tables.memory_size(), i)).collect();
-        sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let (bytes, op) = sizes.first().copied().unwrap_or((0, 0));
-        e.with_hint(format!(
-            "the largest state of this task is that of operator {op} with {} MiB ({})",
-            bytes >> 20,
-            self.parts.id
-        ))
+        let sizes = self.parts.ops.iter().map(|n| (n.memory_size(), n.name));
+        let (bytes, name) = sizes.max_by_key(|(bytes, _)| *bytes).unwrap_or((0, "none"));
+        let message = format!("{}; the largest is that of {name} with {} MiB in a task", e.message(), bytes >> 20);
+        SpateError::new(ErrorKind::Limit, message)
+            .with_hint("filter earlier, use windows and watermarks, or raise memory_limit")
     }
 
     fn publish(&mut self, barrier: Barrier, next: usize, caught_up: bool) -> Result<()> {

@@ -150,4 +150,11 @@ impl Delta {
     pub fn memory_size(&self) -> usize {
         self.rows.get_array_memory_size() + self.weights.as_ref().map_or(0, |w| w.get_array_memory_size())
     }
+
+    /// Bytes of the rows and weights themselves, whatever else lies in the buffers that they are in.
+    pub fn shown_size(&self) -> usize {
+        let of = |c: &dyn Array| c.to_data().get_slice_memory_size().unwrap_or_else(|_| c.get_array_memory_size());
+        let rows: usize = self.rows.columns().iter().map(|c| of(c)).sum();
+        rows + self.weights.as_ref().map_or(0, |w| of(w))
+    }
 }

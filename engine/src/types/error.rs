@@ -138,6 +138,9 @@ impl From<arrow::error::ArrowError> for SpateError {
     }
 }
 
+/// What helps a SELECT that has no memory left.
+pub const MORE_MEMORY: &str = "read or join fewer rows, or raise query_memory_limit";
+
 impl From<datafusion_common::DataFusionError> for SpateError {
     fn from(e: datafusion_common::DataFusionError) -> Self {
         use datafusion_common::DataFusionError as D;
@@ -165,8 +168,8 @@ impl From<datafusion_common::DataFusionError> for SpateError {
             },
             _ => ErrorKind::Internal,
         };
-        let message = root.strip_backtrace();
-        Self::new(kind, message)
+        let error = Self::new(kind, root.strip_backtrace());
+        if kind == ErrorKind::Limit { error.with_hint(MORE_MEMORY) } else { error }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use arrow::error::ArrowError;
 use datafusion_common::{Column, DataFusionError, SchemaError};
-use spate_engine::types::error::{ErrorKind, SpateError};
+use spate_engine::types::error::{ErrorKind, MORE_MEMORY, SpateError};
 
 use super::wording::in_sql_types;
 use crate::sql::did_you_mean;
@@ -133,7 +133,9 @@ fn translate(e: &DataFusionError) -> SpateError {
             let message = other.strip_backtrace();
             let kind = match other {
                 DataFusionError::SQL(..) => ErrorKind::Syntax,
-                DataFusionError::ResourcesExhausted(_) => ErrorKind::Limit,
+                DataFusionError::ResourcesExhausted(_) => {
+                    return SpateError::new(ErrorKind::Limit, message).with_hint(MORE_MEMORY);
+                }
                 _ => ErrorKind::Internal,
             };
             SpateError::new(kind, message)

@@ -5,6 +5,7 @@ mod nested;
 pub mod provider;
 pub mod stored;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use datafusion::datasource::cte_worktable::CteWorkTable;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::{SessionConfig, SessionContext, SessionState};
+use datafusion::execution::memory_pool::{GreedyMemoryPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
@@ -90,11 +93,11 @@ fn distinct_as_groups(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 impl Batch {
-    /// A batch engine that uses up to `threads` threads per query.
+    /// A batch engine that uses up to `threads` threads per query, and `memory` bytes for all.
     ///
     /// # Errors
     /// When its threads cannot be started.
-    pub fn new(threads: usize) -> Result<Self> {
+    pub fn new(threads: usize, memory: usize) -> Result<Self> {
         let mut config = SessionConfig::new().with_target_partitions(threads.max(1)).with_information_schema(false);
         config.options_mut().sql_parser.map_string_types_to_utf8view = false;
         config.options_mut().optimizer.enable_physical_uncorrelated_scalar_subquery = false;
@@ -102,9 +105,12 @@ impl Batch {
         config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
         // DataFusion itself loses track of which columns of nested UNIONs may be NULL, and then refuses.
         config.options_mut().execution.skip_physical_aggregate_schema_check = true;
+        // Names those who hold most when it is used up.
+        let limit = TrackConsumersPool::new(GreedyMemoryPool::new(memory), NonZeroUsize::MIN.saturating_add(2));
+        let env = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(limit)).build_arc().map_err(bind_error)?;
         let threads = threads.max(1);
         let pool = Pool { runtime: Some(runtime(threads)?), stopping: Vec::new() };
-        Ok(Self { context: SessionContext::new_with_config(config), threads, pool: Arc::new(Mutex::new(pool)) })
+        Ok(Self { context: SessionContext::new_with_config_rt(config, env), threads, pool: Arc::new(Mutex::new(pool)) })
     }
 
     /// Gives new plans other threads if those there are held by plans that do not stop.

@@ -37,6 +37,9 @@ pub struct EngineConfig {
     pub record_sources: bool,
     /// Bytes that operator state may take in all; at the limit the query that grows stops.
     pub memory_limit: usize,
+    /// Bytes that sorts, joins and aggregates of all running SELECTs and DML statements may take together; some of
+    /// them go on with files of the system's temporary directory then, others stop with an error.
+    pub query_memory_limit: usize,
     /// Bytes that exchanges and change logs hold in memory; beyond it they spill to disk.
     pub exchange_limit: usize,
     /// How exchanges hand over; anything but the default is for measuring only.
@@ -94,7 +97,8 @@ impl Default for EngineConfig {
             epoch_interval: Duration::from_millis(100),
             base_dir: None,
             record_sources: false,
-            memory_limit: 8 << 30,
+            memory_limit: share_of_memory(2),
+            query_memory_limit: share_of_memory(4),
             exchange_limit: 512 << 20,
             hand_over: HandOver::WholeEpoch,
             sink_observer: None,
@@ -103,6 +107,12 @@ impl Default for EngineConfig {
             checkpoint_interval: Duration::from_secs(1),
         }
     }
+}
+
+/// One of so many equal parts of the memory that there is; 8 GiB are assumed where that is not known.
+fn share_of_memory(parts: u64) -> usize {
+    let all = spate_engine::env::memory_bytes().unwrap_or(8 << 30);
+    usize::try_from(all / parts).unwrap_or(usize::MAX)
 }
 
 /// Ended subscriptions whose changes are kept, at most.
@@ -182,7 +192,7 @@ impl Engine {
             None => std::env::current_dir()?,
         };
         let engine = Arc::new(Self {
-            batch: Batch::new(threads)?,
+            batch: Batch::new(threads, config.query_memory_limit)?,
             worker,
             clock,
             catalog: Mutex::default(),
@@ -198,8 +208,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Bytes that the operators of all continuous queries keep between epochs. What views and tables
-    /// hold is not among them.
+    /// Bytes that the operators of all continuous queries keep, and the rows of views; those of tables are not
+    /// among them.
     pub fn state_bytes(&self) -> usize {
         self.worker.memory.used()
     }

@@ -6,6 +6,7 @@ mod differential;
 mod durable;
 mod fault;
 mod idle;
+mod memory;
 mod nexmark;
 mod properties;
 mod random;

@@ -66,6 +66,14 @@ pub struct EngineArgs {
     /// Longest time between two epochs while there is input, in milliseconds [default: 100; 10 for slt]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
     pub epoch_interval: Option<u32>,
+
+    /// Bytes that continuous queries and their views may keep [default: half of the memory]
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<u64>,
+
+    /// Bytes that all running SELECTs and DML statements may take [default: a quarter of the memory]
+    #[arg(long, value_name = "BYTES")]
+    pub query_memory_limit: Option<u64>,
 }
 
 impl EngineArgs {
@@ -74,9 +82,16 @@ impl EngineArgs {
         spate_server::EngineConfig {
             threads: self.threads.map_or(base.threads, usize::from),
             epoch_interval: self.epoch_interval.map_or(base.epoch_interval, |ms| Duration::from_millis(ms.into())),
+            memory_limit: bytes(self.memory_limit).unwrap_or(base.memory_limit),
+            query_memory_limit: bytes(self.query_memory_limit).unwrap_or(base.query_memory_limit),
             ..base
         }
     }
+}
+
+/// A limit as the engine has it.
+pub fn bytes(limit: Option<u64>) -> Option<usize> {
+    limit.map(|b| usize::try_from(b).unwrap_or(usize::MAX))
 }
 
 #[derive(Debug, Subcommand)]
@@ -134,9 +149,13 @@ pub struct ServerArgs {
     #[arg(long, value_name = "MS", env = "SPATE_EPOCH_INTERVAL", value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
     pub epoch_interval: Option<u32>,
 
-    /// Bytes that the operators of continuous queries may keep [default: 8 GiB]
+    /// Bytes that continuous queries and their views may keep [default: half of the memory]
     #[arg(long, value_name = "BYTES", env = "SPATE_MEMORY_LIMIT")]
     pub memory_limit: Option<u64>,
+
+    /// Bytes that all running SELECTs and DML statements may take [default: a quarter of the memory]
+    #[arg(long, value_name = "BYTES", env = "SPATE_QUERY_MEMORY_LIMIT")]
+    pub query_memory_limit: Option<u64>,
 
     /// Sessions at a time [default: 1024]
     #[arg(long, value_name = "N", env = "SPATE_MAX_SESSIONS", value_parser = clap::value_parser!(u32).range(1..))]

@@ -9,7 +9,7 @@ use spate_server::serve::{DEFAULT_HTTP, DEFAULT_LISTEN, SUBSCRIBE_RETENTION};
 use spate_server::{Engine, EngineConfig, Server, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::ServerArgs;
+use crate::args::{ServerArgs, bytes};
 
 /// Exit code 0 after a signal, 1 if the server fails.
 pub fn run(args: &ServerArgs) -> u8 {
@@ -48,9 +48,9 @@ fn settings(args: &ServerArgs) -> Result<(EngineConfig, ServerConfig)> {
         }
         engine.checkpoint_interval = Duration::from_millis(ms.into());
     }
-    if let Some(bytes) = args.memory_limit.or(file.memory_limit) {
-        engine.memory_limit = usize::try_from(bytes).unwrap_or(usize::MAX);
-    }
+    engine.memory_limit = bytes(args.memory_limit.or(file.memory_limit)).unwrap_or(engine.memory_limit);
+    let query = args.query_memory_limit.or(file.query_memory_limit);
+    engine.query_memory_limit = bytes(query).unwrap_or(engine.query_memory_limit);
     let text = |flag: &Option<String>, file: Option<String>, default: &str| {
         flag.clone().or(file).unwrap_or_else(|| default.to_owned())
     };
