@@ -36,7 +36,7 @@ async fn fails(s: &mut Session, sql: &str) -> SpateError {
 /// Creates a sink, which stops; its error names the limit and the operator that keeps most.
 async fn stops(s: &mut Session, query: &str, largest: &str) {
     run(s, &format!("CREATE SINK out AS {query} WITH (connector = 'blackhole')")).await;
-    becomes(s, "SELECT state FROM spate.jobs WHERE name = 'out'", &["failed"]).await;
+    becomes(s, "SELECT state FROM spate.jobs WHERE name = 'out'", &["'failed'"]).await;
     is_told(&run(s, "SELECT error FROM spate.jobs WHERE name = 'out'").await.join(""), largest);
     run(s, "DROP SINK out").await;
 }
