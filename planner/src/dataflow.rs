@@ -25,9 +25,10 @@ pub fn flow(graph: &FragmentGraph, name: &str) -> Flow {
         .fragments
         .iter()
         .map(|f| {
-            let mut seen = Seen { selectivity: 1.0, stateful: false, joins: false, title: None, leaf: None, end: None };
+            let mut seen = Seen { selectivity: 1.0, ..Seen::default() };
             seen.look(&f.root);
             Fragment {
+                reads_rows_per_s: (seen.leaf.is_none() && seen.constants).then_some(0.0),
                 name: format!("{}-{}", seen.title.or(seen.leaf).or(seen.end).unwrap_or_else(|| "pass".into()), f.id),
                 job: 0,
                 parallelism: f.parallelism,
@@ -64,10 +65,13 @@ pub fn flow(graph: &FragmentGraph, name: &str) -> Flow {
 }
 
 /// What the operators of a fragment come to.
+#[derive(Default)]
 struct Seen {
     selectivity: f64,
     stateful: bool,
     joins: bool,
+    /// It has rows that are written in the query.
+    constants: bool,
     /// The operator that tells most about the fragment, what it reads, and where it ends.
     title: Option<Arc<str>>,
     leaf: Option<Arc<str>>,
@@ -89,6 +93,7 @@ impl Seen {
             OpSpec::Source(s) => {
                 self.leaf.get_or_insert(format!("source-{}", s.name).into());
             }
+            OpSpec::Values(_) => self.constants = true,
             OpSpec::Scan(s) => {
                 self.leaf.get_or_insert(format!("scan-{}", s.name).into());
             }

@@ -109,8 +109,21 @@ impl Settings {
                 })?);
             }
             "fault.deadline" => self.deadline = Some(options::to_duration(name, value)?),
-            "fault.recovery_slo" => self.recovery_slo = Some(options::to_duration(name, value)?),
-            "fault.slo_confidence" => self.slo_confidence = Some(number(name, value, 1.0)?),
+            "fault.recovery_slo" => {
+                let time = options::to_duration(name, value)?;
+                if time.is_zero() {
+                    return Err(SpateError::invalid("\"fault.recovery_slo\" must be above 0")
+                        .with_hint("no recovery takes no time; RESET fault.recovery_slo asks for none"));
+                }
+                self.recovery_slo = Some(time);
+            }
+            "fault.slo_confidence" => {
+                let part = number(name, value, 1.0)?;
+                if part == 0.0 {
+                    return Err(SpateError::invalid("\"fault.slo_confidence\" must be above 0 and at most 1"));
+                }
+                self.slo_confidence = Some(part);
+            }
             "fault.loss_budget" => self.loss_budget = Some(number(name, value, f64::INFINITY)?),
             "fault.replica_slots" => {
                 self.replica_slots = Some(usize::try_from(options::to_u64(name, value)?).unwrap_or(usize::MAX));

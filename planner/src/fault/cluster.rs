@@ -264,7 +264,13 @@ impl ClusterFile {
         if workers > MAX_WORKERS {
             return Err(FaultError::invalid(format!("{workers} workers, at most {MAX_WORKERS}")));
         }
-        for r in &self.rack {
+        for (i, r) in self.rack.iter().enumerate() {
+            if self.rack[..i].iter().any(|other| other.name == r.name) {
+                return Err(FaultError::invalid(format!(
+                    "two racks are called \"{}\": each needs a name of its own",
+                    r.name
+                )));
+            }
             let of = format!("rack \"{}\"", r.name);
             positive(&of, "worker_mtbf_h", r.worker_mtbf_h)?;
             r.rack_mtbf_h.map_or(Ok(()), |h| positive(&of, "rack_mtbf_h", h))?;
@@ -280,10 +286,14 @@ impl ClusterFile {
             ("first_touch_mb_per_s", t.first_touch_mb_per_s),
             ("state_mb", t.state_mb),
             ("base_memory_mb", t.base_memory_mb),
-            ("times.false_alarms_per_h", self.times.false_alarms_per_h),
-            ("times.global_checkpoint_s", self.times.global_checkpoint_s),
         ] {
             non_negative("task", name, x)?;
+        }
+        for (name, x) in [
+            ("false_alarms_per_h", self.times.false_alarms_per_h),
+            ("global_checkpoint_s", self.times.global_checkpoint_s),
+        ] {
+            non_negative("times", name, x)?;
         }
         for (name, x) in [
             ("capacity_rows_per_s", t.capacity_rows_per_s),

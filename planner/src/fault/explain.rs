@@ -121,7 +121,10 @@ pub fn explain(model: &Model, goal: &Goal, planned: &Planned) -> Result<Report> 
             hits[v].push(s);
         }
     }
-    let total: f64 = planned.shares.iter().sum();
+    // What the shares of the tasks leave is the coordinator's, whose failures no protection of tasks shortens.
+    let of_tasks: f64 = planned.shares.iter().sum();
+    let total = planned.cost.lateness_row_s_per_h.max(of_tasks);
+    let coordinator = if total > 0.0 { (total - of_tasks) / total } else { 0.0 };
     let tasks = (0..plan.choices.len())
         .map(|v| {
             let part = if total > 0.0 { planned.shares[v] / total } else { 0.0 };
@@ -148,7 +151,7 @@ pub fn explain(model: &Model, goal: &Goal, planned: &Planned) -> Result<Report> 
         gap: planned.gap(),
         placement_gap: planned.placement_gap(),
         binding: planned.binding.clone(),
-        notes: notes(model, &shocks),
+        notes: notes(model, &shocks, coordinator),
         sinks,
         tasks,
         modes,
@@ -220,9 +223,16 @@ fn task_report(model: &Model, planned: &Planned, v: usize, shocks: &[&Shock], lo
     }
 }
 
-fn notes(model: &Model, shocks: &[Shock]) -> Vec<String> {
+fn notes(model: &Model, shocks: &[Shock], coordinator: f64) -> Vec<String> {
     let x = model.input;
     let mut out = Vec::new();
+    if coordinator >= 0.0005 {
+        out.push(format!(
+            "{} of the expected lateness comes from failures of the coordinator, while no epoch closes: protecting \
+             tasks does not change that",
+            percent(coordinator)
+        ));
+    }
     let priors = x.tasks.iter().filter(|t| !t.measured).count();
     if priors > 0 {
         out.push(format!(

@@ -22,6 +22,9 @@ pub struct Fragment {
     pub selectivity: f64,
     /// How its inputs meet.
     pub merge: Merge,
+    /// Rows that it reads per second, of all its tasks, if that is known: constants are read once.
+    #[serde(default)]
+    pub reads_rows_per_s: Option<f64>,
 }
 
 /// How rows go from fragment to fragment.
@@ -98,7 +101,8 @@ pub(super) fn expand(file: &ClusterFile, flow: &Flow) -> Result<Input> {
     for &f in &order {
         let into: Vec<&Stream> = flow.streams.iter().filter(|s| s.to == f).collect();
         let fed: f64 = into.iter().map(|s| rows[s.from] * selectivity[s.from]).sum();
-        let source = if into.is_empty() { file.task.source_rows_per_s * parallel[f] as f64 } else { fed };
+        let prior = flow.fragments[f].reads_rows_per_s.unwrap_or(file.task.source_rows_per_s * parallel[f] as f64);
+        let source = if into.is_empty() { prior } else { fed };
         rows[f] = own(f).and_then(|o| o.rows_per_s).map_or(source, |r| r * parallel[f] as f64);
     }
     let mut first = Vec::with_capacity(n);

@@ -246,8 +246,8 @@ fn add(
     share: &mut [f64],
 ) -> Result<()> {
     let sinks = model.input.sinks.len();
-    // Per sink the worst task, by late rows and by lateness.
-    let mut worst: Vec<(f64, f64, Option<usize>)> = vec![(0.0, 0.0, None); sinks];
+    // Per sink the worst late rows and lateness, and the tasks whose it is: those that are alike share the blame.
+    let mut worst: Vec<(f64, f64, Vec<usize>)> = vec![(0.0, 0.0, Vec::new()); sinks];
     for &v in &shock.killed {
         let hit = shock.hit(model, plan.placement.replica[v]);
         for reach in &model.reach[v] {
@@ -261,16 +261,21 @@ fn add(
             })?;
             let w = &mut worst[reach.sink];
             w.0 = w.0.max(loss.late_rows);
-            if loss.lateness_row_s > w.1 {
-                (w.1, w.2) = (loss.lateness_row_s, Some(v));
+            let near = 1e-9 * w.1.max(loss.lateness_row_s);
+            if loss.lateness_row_s > w.1 + near {
+                w.1 = loss.lateness_row_s;
+                w.2.clear();
+            }
+            if loss.lateness_row_s > 0.0 && loss.lateness_row_s >= w.1 - near && !w.2.contains(&v) {
+                w.2.push(v);
             }
         }
     }
     for (rows, lateness, who) in worst {
         cost.late_rows_per_h += per_s * 3600.0 * rows;
         cost.lateness_row_s_per_h += per_s * 3600.0 * lateness;
-        if let Some(v) = who {
-            share[v] += per_s * 3600.0 * lateness;
+        for &v in &who {
+            share[v] += per_s * 3600.0 * lateness / who.len() as f64;
         }
     }
     Ok(())

@@ -47,6 +47,7 @@ pub(crate) fn flow(selectivity: [f64; 4]) -> Flow {
         stateful,
         selectivity: selectivity[i],
         merge,
+        reads_rows_per_s: None,
     };
     let stream = |from, to, input| Stream { from, to, input, route: Route::Shuffle, logged: false };
     Flow {

@@ -25,7 +25,7 @@ impl Session {
         let (statement, mode, waits) = (*explain.statement, explain.mode, explain.emit_on_window_close);
         let json = explain.json;
         let answered = matches!(statement, Statement::Query(_)) && !waits;
-        let kept = Kept::of(statement, waits)?;
+        let kept = Kept::of(statement, waits, "EXPLAIN")?;
         let optimized = self.optimized(&kept)?;
         let parallelism = self.variables.parallelism;
         let text = match mode {
@@ -50,7 +50,7 @@ impl Session {
     /// # Errors
     /// When the statement has no query, or it cannot be planned.
     pub async fn fragments(&mut self, text: &str) -> Result<FragmentGraph> {
-        let kept = Kept::of(sql::parse_one(text)?.statement, false)?;
+        let kept = Kept::of(sql::parse_one(text)?.statement, false, "simulate")?;
         let parallelism = self.variables.parallelism;
         Ok(cut(kept.lower(&self.optimized(&kept)?, parallelism)?, parallelism))
     }
@@ -69,8 +69,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// The query of a statement; `waits` says whether one that stands alone waits for windows.
-    fn of(statement: Statement, waits: bool) -> Result<Self> {
+    /// The query of a statement; `waits` says whether one that stands alone waits for windows, `what` what it is for.
+    fn of(statement: Statement, waits: bool, what: &str) -> Result<Self> {
         let (query, emit, sink) = match statement {
             Statement::Query(q) => (q, waits, false),
             Statement::CreateMaterializedView(c) => (c.query, c.emit_on_window_close, false),
@@ -88,8 +88,8 @@ impl Kept {
                 }
             },
             other => {
-                return Err(SpateError::unsupported(format!("EXPLAIN {} is not supported", other.verb()))
-                    .with_hint("EXPLAIN takes a query, or a statement that keeps one up to date"));
+                return Err(SpateError::unsupported(format!("{what} {} is not supported", other.verb()))
+                    .with_hint(format!("{what} takes a query, or a statement that keeps one up to date")));
             }
         };
         Ok(Self { query, emit_on_window_close: emit, sink })

@@ -86,11 +86,15 @@ fn latency(args: &LatencyBenchArgs) -> Result<()> {
     warn_of_debug();
     let runtime = spate_server::threads::runtime()?;
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
-    print(&format!(
-        "{:10} {:>12} {:>6} {:>10} {:>8} {:>8} {:>8} {:>8}\n",
-        "query", "highest ev/s", "load %", "rows", "p50 ms", "p99 ms", "p99.9 ms", "max ms"
-    ));
+    let mut first = true;
     let all = latency::run(&runtime, &options, &mut |m| {
+        // Names are checked before anything is measured.
+        if std::mem::take(&mut first) {
+            print(&format!(
+                "{:10} {:>12} {:>6} {:>10} {:>8} {:>8} {:>8} {:>8}\n",
+                "query", "highest ev/s", "load %", "rows", "p50 ms", "p99 ms", "p99.9 ms", "max ms"
+            ));
+        }
         print(&format!(
             "{:10} {:>12.0} {:>6} {:>10} {:>8.1} {:>8.1} {:>8.1} {:>8.1}\n",
             m.query,

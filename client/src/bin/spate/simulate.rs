@@ -137,6 +137,15 @@ fn fragments(text: &str) -> Result<spate_engine::plan::fragment::FragmentGraph> 
     done
 }
 
+/// With so many digits; what rounds to zero has no sign.
+fn fixed(x: f64, digits: usize) -> String {
+    let text = format!("{x:.digits$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|b| matches!(b, b'0' | b'.')) => zero.to_owned(),
+        _ => text,
+    }
+}
+
 fn table(args: &SimulateArgs, lines: &[Line], failures: usize) -> String {
     let mut out = format!(
         "\n{} years simulated with seed {}: {failures} failures\n{:20} {:>14} {:>14} {:>14}\n",
@@ -145,8 +154,9 @@ fn table(args: &SimulateArgs, lines: &[Line], failures: usize) -> String {
     for l in lines {
         let digits = if l.model.abs() <= 1.0 { 6 } else { 3 };
         let half = l.simulated.half_width;
-        let half = if half.is_finite() { format!("{half:.digits$}") } else { "-".to_owned() };
-        out.push_str(&format!("{:20} {:>14.digits$} {:>14.digits$} {half:>14}\n", l.what, l.model, l.simulated.mean));
+        let half = if half.is_finite() { fixed(half, digits) } else { "-".to_owned() };
+        let (model, simulated) = (fixed(l.model, digits), fixed(l.simulated.mean, digits));
+        out.push_str(&format!("{:20} {model:>14} {simulated:>14} {half:>14}\n", l.what));
     }
     out
 }

@@ -19,7 +19,7 @@ pub enum Strategy {
     Burst,
     /// The global checkpoint alone.
     None,
-    /// Every task takes snapshots every 2^level epochs.
+    /// Every task takes snapshots every 2^level epochs, the same for all.
     Checkpoint,
     /// Every task has a replica.
     Active,
@@ -81,7 +81,7 @@ pub struct Goal {
     pub overhead: Option<f64>,
     /// `recovery_slo` and `slo_confidence`: then the cheapest plan that keeps it.
     pub slo: Option<Slo>,
-    /// The level for [`Strategy::Checkpoint`]; none: the global one.
+    /// The level for [`Strategy::Checkpoint`]; none: the one level that makes its objective least.
     pub level: Option<u8>,
 }
 
@@ -96,6 +96,13 @@ impl Goal {
         let bad = |what: String| Err(FaultError::Invalid { what });
         if let Some(b) = self.loss_budget_rows_per_h.filter(|b| !(b.is_finite() && *b >= 0.0)) {
             return bad(format!("fault.loss_budget is {b}, must be 0 or more"));
+        }
+        if self.loss_budget_rows_per_h.is_some() && !self.counts_rows() {
+            let name = self.strategy.name();
+            return bad(format!(
+                "fault.loss_budget is for strategy 'cost', which counts late rows; '{name}' makes lateness least within \
+                 fault.replica_slots and fault.overhead"
+            ));
         }
         if let Some(o) = self.overhead.filter(|o| !(0.0..=1.0).contains(o)) {
             return bad(format!("fault.overhead is {o}, must be between 0 and 1"));

@@ -332,10 +332,43 @@ fn broken_budget(model: &Model, goal: &Goal, problem: &Problem, best: &State) ->
 /// Labels of a fixed policy, and how cheap any plan could be.
 fn fixed(model: &Model, goal: &Goal, problem: &Problem, effort: Effort) -> Result<(Vec<usize>, f64, f64)> {
     let global = model.input.cluster.global_level;
-    let level = if goal.strategy == Strategy::Checkpoint { goal.level.unwrap_or(global) } else { global };
-    if level > global {
-        return Err(FaultError::invalid(format!("level {level} is above the global checkpoint's, {global}")));
+    let levels = match (goal.strategy, goal.level) {
+        (Strategy::Checkpoint, Some(level)) if level > global => {
+            return Err(FaultError::invalid(format!("level {level} is above the global checkpoint's, {global}")));
+        }
+        (Strategy::Checkpoint, Some(level)) => level..=level,
+        (Strategy::Checkpoint, None) => 0..=global,
+        _ => global..=global,
+    };
+    let mut best: Option<State> = None;
+    let mut refused = None;
+    for level in levels.rev() {
+        let x = match uniform(model, goal, problem, level) {
+            Ok(x) => x,
+            Err(e) => {
+                refused.get_or_insert(e);
+                continue;
+            }
+        };
+        let s = State::new(problem, x);
+        let (a, b) = (s.score(), best.as_ref().map(State::score));
+        if b.is_none_or(|b| (a.broken, a.objective) < (b.broken, b.objective)) {
+            best = Some(s);
+        }
     }
+    let Some(s) = best else {
+        return Err(refused.unwrap_or_else(|| FaultError::invalid("there is no snapshot level")));
+    };
+    if s.score().broken > 0.0 {
+        return Err(broken_budget(model, goal, problem, &s));
+    }
+    let objective = s.score().objective;
+    let bound = dual::solve(problem, effort.dual_rounds, Some(objective)).bound.min(objective);
+    Ok((s.x, objective, bound))
+}
+
+/// The same level for all tasks, and a replica of each if the policy wants them.
+fn uniform(model: &Model, goal: &Goal, problem: &Problem, level: u8) -> Result<Vec<usize>> {
     let mut x = vec![0; problem.tasks];
     for (v, x) in x.iter_mut().enumerate() {
         let want = label(Choice { level, active: goal.strategy == Strategy::Active });
@@ -350,13 +383,7 @@ fn fixed(model: &Model, goal: &Goal, problem: &Problem, effort: Effort) -> Resul
             ));
         }
     }
-    let s = State::new(problem, x);
-    let objective = s.score().objective;
-    if goal.strategy == Strategy::Active && s.totals.replicas > problem.caps.replicas {
-        return Err(broken_budget(model, goal, problem, &s));
-    }
-    let bound = dual::solve(problem, effort.dual_rounds, Some(objective)).bound.min(objective);
-    Ok((s.x, objective, bound))
+    Ok(x)
 }
 
 /// Small inputs: moves and exchanges of tasks between workers while that helps.
