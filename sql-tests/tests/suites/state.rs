@@ -65,7 +65,8 @@ async fn sizes(query: &str) -> Vec<usize> {
     for table in ["l", "r"] {
         run(s, &format!("CREATE TABLE {table} (ts timestamp, k int, v int, t text, WATERMARK FOR ts AS ts - INTERVAL '1 second') APPEND ONLY")).await;
     }
-    run(s, &format!("CREATE MATERIALIZED VIEW q AS {query}")).await;
+    // A view would keep its rows, which count too.
+    run(s, &format!("CREATE SINK q AS {query} WITH (connector = 'blackhole')")).await;
     let mut sizes = Vec::new();
     for window in 0..WINDOWS {
         let rows = rows(window);
