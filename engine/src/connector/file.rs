@@ -220,8 +220,11 @@ impl FileSource {
             // A file may be gone again by now.
             if !seen.files.contains(&f) && self.ready(&f) && f.exists() {
                 self.splits_of(&f, true, &mut splits)?;
-                seen.splits.append(&mut splits);
-                seen.files.insert(f);
+                // One without rows may still be replaced by one that has some.
+                if !splits.is_empty() {
+                    seen.splits.append(&mut splits);
+                    seen.files.insert(f);
+                }
             }
         }
         seen.looked = Some(self.clock.monotonic());

@@ -276,7 +276,7 @@ pub(super) fn open(
     // What is passed over is not looked at, so no row in it may be bad.
     let checked = schema.fields().len() > projection.len() || may_spoil(builder.schema(), &schema, &places);
     let may_hold = match wanted {
-        Some(wanted) if !checked => may_hold(&builder, &schema, wanted),
+        Some(wanted) if !checked => may_hold(&builder, &schema, &places, wanted),
         _ => None,
     };
     let (mut groups, mut gaps, mut rows, mut skip) = (Vec::new(), Vec::new(), 0, 0);

@@ -17,13 +17,15 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::statistics::Statistics;
 
-/// For each row group whether it may hold a row for which `wanted`, over the columns `delivered`, is true.
+/// For each row group whether it may hold a row for which `wanted`, over the columns `delivered`, is true. `places`
+/// are those of the columns in the file.
 pub(super) fn may_hold(
     file: &ParquetRecordBatchReaderBuilder<File>,
     delivered: &Schema,
+    places: &[usize],
     wanted: &Arc<dyn PhysicalExpr>,
 ) -> Option<BooleanArray> {
-    let file = Stated { file, delivered };
+    let file = Stated { file, delivered, places };
     // What is not known may be true.
     file.of(wanted).map(|known| known.iter().map(|k| Some(k.unwrap_or(true))).collect())
 }
@@ -31,6 +33,7 @@ pub(super) fn may_hold(
 struct Stated<'a> {
     file: &'a ParquetRecordBatchReaderBuilder<File>,
     delivered: &'a Schema,
+    places: &'a [usize],
 }
 
 impl Stated<'_> {
@@ -73,8 +76,7 @@ impl Stated<'_> {
     /// The least and the greatest value of a column per row group.
     fn range(&self, column: &Column) -> Option<(ArrayRef, ArrayRef)> {
         let field = self.delivered.fields().get(column.index())?;
-        let place = super::types::position_of(&names(self.file.schema()), field.name())?;
-        let found = self.file.schema().fields().get(place)?;
+        let found = self.file.schema().fields().get(*self.places.get(column.index())?)?;
         // A NaN is greater than all numbers here, and not among what a file states.
         let ordered = field.data_type().is_integer()
             || matches!(
@@ -97,10 +99,6 @@ impl Stated<'_> {
         let greatest = converter.row_group_maxes(groups).ok()?;
         (least.data_type() == field.data_type() && least.len() == groups.len()).then_some((least, greatest))
     }
-}
-
-fn names(schema: &Schema) -> Vec<String> {
-    schema.fields().iter().map(|f| f.name().clone()).collect()
 }
 
 /// Where the other side of an AND is not known only what is false counts.

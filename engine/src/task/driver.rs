@@ -23,9 +23,10 @@ use crate::types::{Barrier, Delta, Epoch, ErrorKind, Result, SpateError, WATERMA
 /// Longest time that a step takes before it lets others run.
 const STEP_BUDGET: Duration = Duration::from_millis(4);
 
-/// Deltas that a task takes before it looks at how much its operators keep: within a long epoch, too,
-/// a query must stop before it has all of the machine's memory.
-const CHARGE_EVERY: usize = 32;
+/// Rows that a task moves from operator to operator before it looks at how much they keep: within a long epoch,
+/// too, a query must stop before it has all of the machine's memory. The look takes longer the more state there is,
+/// so small deltas must not bring it about.
+const CHARGE_EVERY: usize = 1 << 18;
 
 /// An operator in a task, with its tables and where its output goes.
 pub struct OpNode {
@@ -158,7 +159,7 @@ pub struct Task {
     epoch: Epoch,
     phase: Phase,
     charged: usize,
-    /// Deltas since the state was last charged.
+    /// Rows moved since the state was last charged.
     uncharged: usize,
     out: Output,
     /// It has told a time at which its output changes.
@@ -230,9 +231,13 @@ impl Task {
             }
             let piece = delta.slice(at, most.min(delta.num_rows() - at));
             at += piece.num_rows();
+            self.uncharged += piece.num_rows();
             let node = &mut self.parts.ops[op];
             node.op.push(port, piece, &mut node.tables, &mut self.out)?;
             self.forward(op)?;
+            if self.uncharged >= CHARGE_EVERY {
+                self.charge()?;
+            }
         }
         Ok(())
     }
@@ -285,10 +290,6 @@ impl Task {
                     let parent = self.parts.leaves[i].parent;
                     self.phase = Phase::Input(closed);
                     self.push(parent, d)?;
-                    self.uncharged += 1;
-                    if self.uncharged >= CHARGE_EVERY {
-                        self.charge()?;
-                    }
                     return Ok(Step::Again);
                 }
                 LeafPoll::Closed(b) => *slot = Some(b),

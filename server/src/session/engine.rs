@@ -92,13 +92,16 @@ impl SinkWriter for Observed {
 
 impl Default for EngineConfig {
     fn default() -> Self {
+        // 8 GiB are assumed where it is not known.
+        let memory = spate_engine::env::memory_bytes().unwrap_or(8 << 30);
+        let memory = usize::try_from(memory).unwrap_or(usize::MAX);
         Self {
             threads: std::thread::available_parallelism().map_or(2, usize::from),
             epoch_interval: Duration::from_millis(100),
             base_dir: None,
             record_sources: false,
-            memory_limit: share_of_memory(2),
-            query_memory_limit: share_of_memory(4),
+            memory_limit: memory / 2,
+            query_memory_limit: memory / 4,
             exchange_limit: 512 << 20,
             hand_over: HandOver::WholeEpoch,
             sink_observer: None,
@@ -107,12 +110,6 @@ impl Default for EngineConfig {
             checkpoint_interval: Duration::from_secs(1),
         }
     }
-}
-
-/// One of so many equal parts of the memory that there is; 8 GiB are assumed where that is not known.
-fn share_of_memory(parts: u64) -> usize {
-    let all = spate_engine::env::memory_bytes().unwrap_or(8 << 30);
-    usize::try_from(all / parts).unwrap_or(usize::MAX)
 }
 
 /// Ended subscriptions whose changes are kept, at most.
